@@ -1,0 +1,87 @@
+// The engine: owns the sequences, their caches and the step loop's order. No sockets, no threads of its own: one thread
+// calls it; kernels open OpenMP teams inside.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/width.h"
+#include "kernels/target.h"
+#include "model/transformer/transformer.h"
+#include "proto/sequences.h"
+#include "proto/telemetry.h"
+#include "proto/tiers.h"
+
+namespace stria {
+
+struct EngineOptions {
+  uint64_t pool_bytes = uint64_t{1} << 30;     // pages, rings and prefill staging together
+  uint32_t max_sequences = 64;                 // running at once
+  uint32_t max_context = 0;                    // 0: the model's
+  uint32_t prefill_chunk = 256;                // prompt rows per (layer, chunk) unit; borders fixed by position
+  uint32_t sink_pages = 1;                     // first pages of every sequence stay FP16
+  int threads = 1;
+  Target target = BestTarget();
+  uint64_t canary_seed = 1;
+};
+
+// One page as an operator sees it.
+struct PageInfo {
+  Width width;
+  uint64_t hash;  // of its bytes: a sealed page's never changes
+};
+struct LayerInfo {
+  std::vector<PageInfo> key_pages, value_pages;
+  uint32_t tail = 0;
+};
+struct SequenceInfo {
+  SequenceName name;
+  uint32_t tokens = 0;  // in the cache
+  bool prefilling = false;
+  std::vector<LayerInfo> layers;
+};
+
+struct EngineStats {
+  uint64_t pool_bytes = 0, used_bytes = 0, staging_bytes = 0;
+  uint64_t pages_used[4] = {};         // by width: INT2, INT4, INT8, FP16
+  uint32_t running = 0, prefilling = 0;
+  uint64_t steps = 0, prompt_tokens = 0, decode_tokens = 0, firings = 0, preemptions = 0, pages_sealed = 0;
+  double prefill_seconds = 0, decode_seconds = 0, canary_seconds = 0;
+};
+
+struct TurnResult {
+  std::vector<SequenceOutput> outputs;
+  std::optional<CanaryFrame> canary;  // worker, incarnation, model and number are filled by the caller
+};
+
+class Engine {
+ public:
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(Transformer& transformer, const EngineOptions& options, const Clock& clock);
+  virtual ~Engine() = default;
+
+  // Takes a sequence. InvalidArgument: tokens out of the vocabulary, longer than the context, a plan this model cannot serve, a
+  // footprint that no empty pool could hold; the text names the value. A name already known is not an error and changes nothing.
+  virtual absl::Status Start(const StartSequence& start) = 0;
+  // Pages return before the next turn. Unknown names are fine.
+  virtual void Cancel(const SequenceName& name) = 0;
+
+  // Takes effect for pages sealed after it; refuses another number of layers.
+  virtual absl::Status ApplyTiers(const TierVector& tiers) = 0;
+  virtual const TierVector& tiers() const = 0;
+
+  virtual bool HasWork() const = 0;
+  // One turn: some prefill units within the time budget, then one decode step of every running sequence.
+  virtual TurnResult Turn() = 0;
+
+  virtual EngineStats stats() const = 0;
+  virtual std::vector<SequenceInfo> Describe() const = 0;  // all sequences; reads every page, for debugging
+  virtual std::vector<LayerBytes> layer_bytes() const = 0;
+  virtual uint64_t staging_bytes_per_token() const = 0;
+};
+
+}  // namespace stria
