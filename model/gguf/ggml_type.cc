@@ -41,7 +41,7 @@ BlockLayout LayoutOf(GgmlType type) {
 
 std::string GgmlTypeName(uint32_t number) {
   if (number < std::size(kNames)) return kNames[number];
-  return absl::StrCat("type ", number);
+  return absl::StrCat("number ", number);
 }
 
 absl::StatusOr<GgmlType> SupportedGgmlType(uint32_t number) {

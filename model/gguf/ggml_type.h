@@ -30,7 +30,7 @@ struct BlockLayout {
 
 BlockLayout LayoutOf(GgmlType type);
 
-// The name of any type that GGUF ever numbered, supported or not ("IQ2_XS"); "type 99" for an unknown number.
+// The name of any type that GGUF ever numbered, supported or not ("IQ2_XS"); "number 99" for an unknown number.
 std::string GgmlTypeName(uint32_t number);
 
 // Unimplemented, with the type's name, when it is not one of the above.

@@ -1,5 +1,6 @@
 #include "model/gguf/gguf_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
