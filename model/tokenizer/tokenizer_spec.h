@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct TokenizerSpec {
   int eot = -1;                     // `eot_token_id`: ends a turn, where that is another token than eos.
   int unk = -1;                     // `unknown_token_id`
   int pad = -1;                     // `padding_token_id`
-  bool add_bos = false;             // `add_bos_token`
+  std::optional<bool> add_bos;      // `add_bos_token`; when absent the pre-tokenizer's custom decides (Llama 3: yes)
   bool add_eos = false;             // `add_eos_token`
   bool add_space_prefix = false;    // `add_space_prefix`
   std::string chat_template;        // `tokenizer.chat_template`: Jinja source.
