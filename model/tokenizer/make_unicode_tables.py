@@ -74,7 +74,7 @@ by_class = sorted((k, c) for k, c in known.items() if NFD("a\u0345" + c) != "a\u
 
 def combining_class(c):
     mark = chr(c)
-    if len(NFD(mark)) > 1:
+    if NFD(mark) != mark:
         return 0
     lower = [k for k, other in by_class if NFD("a" + mark + other) != "a" + mark + other]
     higher = [k for k, other in by_class if NFD("a" + other + mark) != "a" + other + mark]
