@@ -1,0 +1,74 @@
+"""Processes die and come back; what was accepted ends in one clear way."""
+import signal
+import time
+
+import openai
+import pytest
+from stack import get_json, get_text, wait_for
+from test_closed_loop import PROMPTS, chat, in_parallel
+
+
+def connect(stack):
+    return openai.OpenAI(base_url=stack.base_url + "/v1", api_key="none", max_retries=0, timeout=120)
+
+
+def test_controller_dies_and_returns(make_stack):
+    stack = make_stack()
+    client = connect(stack)
+    stack.striactl("canary", "rate", "set", "1")
+    stack.striactl("tau", "set", "0.07", "--reason", "a test")
+    chat(client, stack.model, PROMPTS[1], stream=False, max_tokens=120)
+    before = get_json(stack.controller_url + "/v1/tiers")
+    stack.kill("controller")
+    text, _ = chat(client, stack.model, PROMPTS[2], stream=True, max_tokens=40)
+    assert text, "serving goes on without a controller"
+    stack.start("controller")
+    status = wait_for("the worker is in step again", lambda: (
+        s := get_json(stack.controller_url + "/v1/status"))["workers"] and s["workers"][0]["state"] == "SYNCED" and s)
+    after = get_json(stack.controller_url + "/v1/tiers")
+    assert after["tau"] == pytest.approx(0.07)
+    assert [layer["keys"] for layer in after["layers"]] == [layer["keys"] for layer in before["layers"]]
+    assert status["workers"][0]["epoch_applied"] > before["epoch"], "a restart takes the next epoch, never an old one"
+
+
+def test_worker_dies_and_a_new_one_is_used(make_stack):
+    stack = make_stack()
+    client = connect(stack)
+    started = time.monotonic()
+
+    def doomed():
+        with pytest.raises(openai.APIError) as caught:
+            for chunk in client.chat.completions.create(model=stack.model, messages=[{"role": "user", "content": PROMPTS[3]}],
+                                                        max_tokens=2000, temperature=1.0, stream=True):
+                if chunk.choices and stack.processes.get("worker"):
+                    stack.kill("worker")
+        return str(caught.value)
+
+    message = in_parallel([doomed])[0]
+    assert "worker" in message
+    assert time.monotonic() - started < 30
+    with pytest.raises(OSError):
+        get_text(stack.base_url + "/health")
+    stack.start("worker")
+    stack.wait_ready()
+    text, _ = chat(client, stack.model, PROMPTS[4], stream=False, max_tokens=20)
+    assert text
+
+
+def test_scheduler_restart_leaves_no_pages_behind(make_stack):
+    stack = make_stack(worker_flags=("--grace-seconds", "1"))
+    client = connect(stack)
+    stream = client.chat.completions.create(model=stack.model, messages=[{"role": "user", "content": PROMPTS[1]}],
+                                            max_tokens=2000, temperature=1.0, stream=True)
+    next(iter(stream))
+    stack.kill("scheduler")
+    wait_for("the orphan's pages are back", lambda: stack.worker_metric("stria_worker_pool_used_bytes") == 0, 20)
+    stack.start("scheduler")
+    stack.wait_ready()
+    assert chat(client, stack.model, PROMPTS[5], stream=False, max_tokens=20)[0]
+
+
+def test_terminated_processes_exit_clean(make_stack):
+    stack = make_stack()
+    for name in ("scheduler", "worker", "controller"):
+        assert stack.kill(name, signal.SIGTERM) == 0, stack.log(name)[-2000:]
