@@ -59,9 +59,11 @@ struct HttpServerOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: the kernel chooses
   size_t max_body_bytes = size_t{8} << 20;
+  size_t max_header_bytes = size_t{32} << 10;
   size_t max_connections = 4096;
   int idle_timeout_seconds = 75;
   int write_stall_seconds = 30;
+  int send_buffer_bytes = 256 << 10;  // the kernel's, per connection: what a reader may lag behind before it counts as slow
 };
 
 class HttpServer {
