@@ -1,0 +1,70 @@
+#include "scheduler/estimate.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace stria {
+namespace {
+
+// Position of a width in LayerBytes' arrays.
+int IndexOf(Width width) {
+  switch (width) {
+    case Width::kInt2: return 0;
+    case Width::kInt4: return 1;
+    case Width::kInt8: return 2;
+    case Width::kFp16: return 3;
+  }
+  return 3;
+}
+
+Width WidthInForce(const std::vector<uint8_t>& bits, size_t layer) {
+  return layer < bits.size() && IsWidth(bits[layer]) ? static_cast<Width>(bits[layer]) : Width::kFp16;
+}
+
+}  // namespace
+
+std::vector<LayerWidths> WidthsOf(const CachePlan& plan, const WorkerHello& worker, const WorkerStatus& status) {
+  std::vector<LayerWidths> widths(worker.layers.size());
+  for (size_t layer = 0; layer < widths.size(); ++layer) {
+    if (plan.follow_tiers) {
+      widths[layer] = {WidthInForce(status.key_bits, layer), WidthInForce(status.value_bits, layer)};
+    } else if (layer < plan.layers.size() && plan.layers[layer].kind == LayerAction::Kind::kPlain) {
+      widths[layer] = {plan.layers[layer].keys, plan.layers[layer].values};
+    }
+  }
+  return widths;
+}
+
+std::vector<LayerWidths> WidestWidths(const WorkerHello& worker) {
+  return std::vector<LayerWidths>(worker.layers.size());
+}
+
+uint64_t CacheBytes(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t tokens) {
+  STRIA_CHECK(widths.size() == worker.layers.size());
+  const uint64_t pages = (tokens + kTokensPerPage - 1) / kTokensPerPage;
+  const uint64_t sinks = std::min<uint64_t>(pages, worker.sink_pages);
+  uint64_t bytes = 0;
+  for (size_t layer = 0; layer < widths.size(); ++layer) {
+    const LayerBytes& cost = worker.layers[layer];
+    const int fp16 = IndexOf(Width::kFp16);
+    bytes += cost.ring;
+    bytes += sinks * (uint64_t{cost.key_page[fp16]} + cost.value_page[fp16]);
+    bytes += (pages - sinks) *
+             (uint64_t{cost.key_page[IndexOf(widths[layer].keys)]} + cost.value_page[IndexOf(widths[layer].values)]);
+  }
+  return bytes;
+}
+
+uint64_t StagingBytes(const WorkerHello& worker, uint64_t prompt_tokens) {
+  const uint64_t bytes = prompt_tokens * worker.staging_bytes_per_token;
+  return worker.staging_bytes_max > 0 ? std::min(bytes, worker.staging_bytes_max) : bytes;
+}
+
+Footprint EstimateFootprint(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t prompt_tokens,
+                            uint64_t new_tokens) {
+  return {.prefill = CacheBytes(worker, widths, prompt_tokens) + StagingBytes(worker, prompt_tokens),
+          .end = CacheBytes(worker, widths, prompt_tokens + new_tokens)};
+}
+
+}  // namespace stria

@@ -1,0 +1,61 @@
+#include "scheduler/fleet.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace stria {
+
+absl::Status Fleet::Judge(const WorkerHello& hello) const {
+  if (hello.worker.empty()) return absl::InvalidArgumentError("a worker without a name");
+  if (hello.layers.empty()) return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": no layers"));
+  if (hello.pool_bytes == 0) return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": pool of 0 bytes"));
+  if (vocab_ != 0 && hello.vocab != vocab_) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": its model has ", hello.vocab,
+                                                   " tokens, the scheduler's tokenizer has ", vocab_));
+  }
+  for (const auto& [name, other] : workers_) {
+    if (name == hello.worker && hello.incarnation < other.hello.incarnation) {
+      return absl::InvalidArgumentError(absl::StrCat("worker ", name, ": incarnation ", hello.incarnation,
+                                                     " is older than the one here, ", other.hello.incarnation));
+    }
+    if (name != hello.worker && other.hello.model != hello.model) {
+      return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": serves model ", hello.model, ", worker ",
+                                                     name, " serves ", other.hello.model));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Fleet::Hello Fleet::Register(const WorkerHello& hello, MonotonicTime now) {
+  const auto it = workers_.find(hello.worker);
+  if (it != workers_.end() && it->second.hello.incarnation == hello.incarnation) {
+    it->second.hello = hello;
+    it->second.last_heard = now;
+    return Hello::kKnown;
+  }
+  const Hello result = it == workers_.end() ? Hello::kNew : Hello::kRestarted;
+  Worker worker;
+  worker.hello = hello;
+  worker.last_heard = now;
+  workers_[hello.worker] = worker;
+  return result;
+}
+
+Worker* Fleet::Find(const std::string& name) {
+  const auto it = workers_.find(name);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+Worker* Fleet::Find(const std::string& name, uint64_t incarnation) {
+  Worker* worker = Find(name);
+  return worker != nullptr && worker->hello.incarnation == incarnation ? worker : nullptr;
+}
+
+std::vector<std::string> Fleet::Silent(MonotonicTime now, Duration limit) const {
+  std::vector<std::string> names;
+  for (const auto& [name, worker] : workers_) {
+    if (now - worker.last_heard > limit) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace stria

@@ -1,0 +1,59 @@
+// The workers that the scheduler knows: what they said of themselves, when they were last heard, what is reserved on them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "proto/sequences.h"
+
+namespace stria {
+
+struct Worker {
+  WorkerHello hello;
+  WorkerStatus status;
+  MonotonicTime last_heard;
+  uint64_t reserved = 0;   // bytes, of the sequences that were given to it
+  uint32_t sequences = 0;  // given to it and not known to have ended
+  bool exclusive = false;  // holds a sequence that must be alone
+
+  uint64_t free_bytes() const { return hello.pool_bytes > reserved ? hello.pool_bytes - reserved : 0; }
+  bool accepts() const { return !status.draining && !exclusive && sequences < hello.max_sequences; }
+};
+
+class Fleet {
+ public:
+  enum class Hello { kNew, kKnown, kRestarted };
+
+  // `vocab`: of the tokenizer, which the workers' model must have too; 0: not checked.
+  explicit Fleet(uint32_t vocab) : vocab_(vocab) {}
+
+  // Why a worker with this hello cannot serve here: another vocabulary, another model than the workers already here, an
+  // older incarnation of one of them, a model without layers.
+  absl::Status Judge(const WorkerHello& hello) const;
+
+  // Registers, or refreshes. kRestarted: the same name with another incarnation; the caller gives up the old one's sequences
+  // first, reservations start at zero.
+  Hello Register(const WorkerHello& hello, MonotonicTime now);
+  void Remove(const std::string& name) { workers_.erase(name); }
+
+  // nullptr when unknown, or known under another incarnation.
+  Worker* Find(const std::string& name, uint64_t incarnation);
+  Worker* Find(const std::string& name);
+
+  // Names of workers silent for longer than `limit`.
+  std::vector<std::string> Silent(MonotonicTime now, Duration limit) const;
+
+  const std::map<std::string, Worker>& workers() const { return workers_; }
+  std::map<std::string, Worker>& workers() { return workers_; }
+
+ private:
+  uint32_t vocab_;
+  std::map<std::string, Worker> workers_;
+};
+
+}  // namespace stria

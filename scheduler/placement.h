@@ -1,0 +1,46 @@
+// Where a sequence runs, and how many bytes are set aside for it there.
+//
+// A sequence that a worker preempted (its pages ran out) is set aside more the next time: first what its plan takes at the widths
+// in force, then what it takes at FP16 in full length, then the whole pool, alone. So sequences that push each other out end up
+// one after the other, and each of them ends: no livelock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/sequences.h"
+#include "scheduler/fleet.h"
+
+namespace stria {
+
+struct Demand {
+  const CachePlan* plan = nullptr;
+  uint64_t prompt_tokens = 0;     // to prefill, tokens already delivered included
+  uint64_t expected_tokens = 0;   // to generate, as far as it is planned for; ≤ max_new_tokens
+  uint64_t max_new_tokens = 0;    // to generate at most
+  uint32_t preemptions = 0;
+};
+
+struct Reservation {
+  uint64_t bytes = 0;        // until its first token has come
+  uint64_t bytes_after = 0;  // from then on; ≤ bytes
+  bool exclusive = false;    // nothing else may run on the worker
+};
+
+Reservation ReservationOn(const Worker& worker, const Demand& demand);
+
+struct Placement {
+  std::string worker;
+  Reservation reservation;
+};
+
+// The worker with the most free bytes after it, among those that accept and have room; ties by name.
+std::optional<Placement> Place(const Fleet& fleet, const Demand& demand);
+
+// InvalidArgument with the numbers when no worker's whole pool, or no worker's context, could ever hold the demand at the
+// widths in force now.
+absl::Status CheckFits(const Fleet& fleet, const Demand& demand);
+
+}  // namespace stria
