@@ -1,32 +1,219 @@
+// Planning and running apart: Plan cuts the batch into units of work, Run lets threads take them and merges what they leave.
 #include "kernels/attention/decode_attention.h"
 
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <vector>
+
 #include "base/check.h"
+#include "kernels/attention/decode_kernel.h"
 
 namespace stria {
 namespace {
 
-class PlainDecodeAttention final : public DecodeAttention {
+// One KV head over `pages` pages of a sequence from `first_page`; the last one of a sequence takes all that is left, tail included.
+struct Unit {
+  int sequence;
+  int kv_head;
+  int first_page;
+  int pages;
+  bool last;
+  int group_of_units;  // index of (sequence, kv_head)
+};
+
+// The units whose partial results make one (sequence, kv_head).
+struct UnitGroup {
+  int first_unit;
+  int units;
+};
+
+// Pages per unit. Depends on the sequence's own length only, so its sums are added in the same order whatever runs beside it.
+int PagesPerUnit(int pages) {
+  constexpr int kMostUnits = 32;
+  const int even = (pages + kMostUnits - 1) / kMostUnits;
+  return std::max(1, (even + kChunkPages - 1) / kChunkPages) * kChunkPages;
+}
+
+// A range of units that its owner takes from the front and idle threads from the back.
+class alignas(64) WorkRange {
  public:
-  explicit PlainDecodeAttention(const AttentionShape& shape, int threads) : shape_(shape), threads_(threads) {}
-  void Plan(std::span<const int> tokens) override { sequences_ = static_cast<int>(tokens.size()); }
+  void Reset(uint32_t begin, uint32_t end) { state_.store(Pack(begin, end), std::memory_order_relaxed); }
+
+  // The next unit, or -1.
+  int TakeFront() {
+    return Take([](uint32_t begin, uint32_t end) { return std::pair(Pack(begin + 1, end), begin); });
+  }
+  int TakeBack() {
+    return Take([](uint32_t begin, uint32_t end) { return std::pair(Pack(begin, end - 1), end - 1); });
+  }
+
+ private:
+  static uint64_t Pack(uint32_t begin, uint32_t end) { return uint64_t{end} << 32 | begin; }
+
+  template <class Step>
+  int Take(Step step) {
+    uint64_t state = state_.load(std::memory_order_relaxed);
+    for (;;) {
+      const uint32_t begin = static_cast<uint32_t>(state), end = static_cast<uint32_t>(state >> 32);
+      if (begin >= end) return -1;
+      const auto [after, unit] = step(begin, end);
+      if (state_.compare_exchange_weak(state, after, std::memory_order_relaxed)) return static_cast<int>(unit);
+    }
+  }
+
+  std::atomic<uint64_t> state_{0};
+};
+
+class PagedDecodeAttention final : public DecodeAttention {
+ public:
+  PagedDecodeAttention(const AttentionShape& shape, Target target, int threads)
+      : shape_(shape), decode_run_(STRIA_DISPATCH(target, DecodeRun)), threads_(threads), ranges_(threads), starts_(threads + 1),
+        scores_(threads, std::vector<float>(shape.group() * kChunkPages * kPageTokens)) {
+    STRIA_CHECK(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+    STRIA_CHECK(shape.heads % shape.kv_heads == 0 && shape.group() <= kMaxGroup);
+    STRIA_CHECK(threads >= 1);
+  }
+
+  void Plan(std::span<const int> tokens) override {
+    tokens_.assign(tokens.begin(), tokens.end());
+    units_.clear();
+    groups_.clear();
+    size_t total_pages = 0;
+    for (size_t sequence = 0; sequence < tokens.size(); ++sequence) {
+      STRIA_CHECK(tokens[sequence] > 0);
+      const int pages = (tokens[sequence] + kPageTokens - 1) / kPageTokens;
+      const int step = PagesPerUnit(pages);
+      for (int head = 0; head < shape_.kv_heads; ++head) {
+        UnitGroup group = {static_cast<int>(units_.size()), 0};
+        for (int page = 0; page < pages; page += step, ++group.units) {
+          units_.push_back({static_cast<int>(sequence), head, page, std::min(step, pages - page), page + step >= pages,
+                            static_cast<int>(groups_.size())});
+        }
+        groups_.push_back(group);
+        total_pages += pages;
+      }
+    }
+    partials_.resize(units_.size() * shape_.group() * PartialFloats(shape_.head_dim));
+    if (groups_.size() > open_units_.size()) open_units_ = std::vector<std::atomic<int>>(groups_.size());
+
+    // Thread i starts where a fraction i / threads of the pages is done.
+    size_t done = 0;
+    int thread = 0;
+    for (size_t unit = 0; unit < units_.size(); ++unit) {
+      while (thread <= threads_ && done * threads_ >= thread * total_pages) starts_[thread++] = static_cast<int>(unit);
+      done += units_[unit].pages;
+    }
+    while (thread <= threads_) starts_[thread++] = static_cast<int>(units_.size());
+  }
+
   void Run(const SequenceKv* kv, const float* q, float* out, const SequenceKv* next) override {
-#pragma omp parallel for num_threads(threads_)
-    for (int i = 0; i < sequences_; ++i) {
-      const size_t at = size_t{1} * i * shape_.heads * shape_.head_dim;
-      DecodeAttentionReference(shape_, kv[i], q + at, out + at);
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      STRIA_CHECK(kv[i].sealed_pages * kPageTokens + kv[i].tail == tokens_[i]);
+    }
+    for (int i = 0; i < threads_; ++i) ranges_[i].Reset(starts_[i], starts_[i + 1]);
+    for (size_t i = 0; i < groups_.size(); ++i) open_units_[i].store(groups_[i].units, std::memory_order_relaxed);
+
+#pragma omp parallel num_threads(threads_)
+    {
+      const int thread = omp_get_thread_num();
+      for (int other = 0; other < threads_; ++other) {
+        const int owner = (thread + other) % threads_;
+        WorkRange& range = ranges_[owner];
+        for (int unit; (unit = other == 0 ? range.TakeFront() : range.TakeBack()) >= 0;) {
+          KvRun ahead;
+          if (unit + 1 < starts_[owner + 1]) {
+            ahead = RunOf(units_[unit + 1], kv);
+          } else if (next != nullptr) {
+            ahead = RunOf(units_[starts_[owner]], next);
+          }
+          Attend(unit, kv, q, ahead, scores_[thread].data());
+          // Whoever finishes a group merges it: it sees the others' partial results, and the order is fixed.
+          const int group = units_[unit].group_of_units;
+          if (open_units_[group].fetch_sub(1, std::memory_order_acq_rel) == 1) Merge(groups_[group], out);
+        }
+      }
     }
   }
 
  private:
-  AttentionShape shape_;
-  int threads_;
-  int sequences_ = 0;
+  KvRun RunOf(const Unit& unit, const SequenceKv* kv) const {
+    const SequenceKv& sequence = kv[unit.sequence];
+    const int first = std::min(unit.first_page, sequence.sealed_pages);
+    const ptrdiff_t tail_at = ptrdiff_t{unit.kv_head} * kPageTokens * shape_.head_dim;
+    KvRun run;
+    run.key_pages = sequence.key_pages + first;
+    run.value_pages = sequence.value_pages + first;
+    run.pages = std::min(unit.pages, sequence.sealed_pages - first);
+    run.kv_head = unit.kv_head;
+    if (unit.last && sequence.tail > 0) {
+      run.key_tail = sequence.key_ring + tail_at;
+      run.value_tail = sequence.value_tail + tail_at;
+      run.tail = sequence.tail;
+    }
+    return run;
+  }
+
+  float* PartialOf(int unit) {
+    return partials_.data() + size_t{1} * unit * shape_.group() * PartialFloats(shape_.head_dim);
+  }
+
+  void Attend(int unit, const SequenceKv* kv, const float* q, const KvRun& ahead, float* scores) {
+    const int group = shape_.group(), dim = shape_.head_dim;
+    const Unit& u = units_[unit];
+    DecodeRunArgs args;
+    args.head_dim = dim;
+    args.group = group;
+    args.q = q + (size_t{1} * u.sequence * shape_.heads + u.kv_head * group) * dim;
+    args.q_scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim)));
+    args.run = RunOf(u, kv);
+    args.ahead = ahead;
+    args.scores = scores;
+    args.partial = PartialOf(unit);
+    decode_run_(args);
+  }
+
+  void Merge(const UnitGroup& units, float* out) {
+    const int group = shape_.group(), dim = shape_.head_dim, stride = PartialFloats(dim);
+    const Unit& u = units_[units.first_unit];
+    for (int g = 0; g < group; ++g) {
+      float* to = out + (size_t{1} * u.sequence * shape_.heads + u.kv_head * group + g) * dim;
+      const float* first = PartialOf(units.first_unit) + g * stride;
+      const size_t step = size_t{1} * group * stride;
+      float max = first[dim + 1];
+      for (int i = 1; i < units.units; ++i) max = std::max(max, first[i * step + dim + 1]);
+      float sum = 0;
+      std::fill_n(to, dim, 0.0f);
+      for (int i = 0; i < units.units; ++i) {
+        const float* partial = first + i * step;
+        const float factor = units.units == 1 ? 1.0f : std::exp2(partial[dim + 1] - max);
+        sum += factor * partial[dim];
+        for (int c = 0; c < dim; ++c) to[c] += factor * partial[c];
+      }
+      const float inverse = 1.0f / sum;
+      for (int c = 0; c < dim; ++c) to[c] *= inverse;
+    }
+  }
+
+  const AttentionShape shape_;
+  void (*const decode_run_)(const DecodeRunArgs&);
+  const int threads_;
+  std::vector<WorkRange> ranges_;
+  std::vector<int> starts_;                 // [threads + 1] first unit of each thread
+  std::vector<std::vector<float>> scores_;  // per thread
+  std::vector<int> tokens_;                 // per sequence
+  std::vector<Unit> units_;
+  std::vector<UnitGroup> groups_;
+  std::vector<std::atomic<int>> open_units_;  // per group, while Run lasts
+  std::vector<float> partials_;
 };
 
 }  // namespace
 
 std::unique_ptr<DecodeAttention> DecodeAttention::Create(const AttentionShape& shape, Target target, int threads) {
-  return std::make_unique<PlainDecodeAttention>(shape, threads);
+  return std::make_unique<PagedDecodeAttention>(shape, target, threads);
 }
 
 }  // namespace stria

@@ -1,0 +1,370 @@
+// Decode attention over one run of pages (kernels/attention/decode_kernel.h), in terms of kernels/simd.
+//
+// Integer pages never become floats. With x = middle + scale · (code − centre), a dot product over the inner index i is
+//   Σ w_i x_i = Σ w_i middle_i − centre · Σ (w_i scale_i) + Σ (w_i scale_i) code_i,
+// so FoldScales rounds the products w_i · scale_i to integers (8 bits for 2- and 4-bit codes, 16 bits for 8-bit ones) and adds up
+// the two first terms, which are the same for all lanes, and AddCodeDots does the last, exact in integers. For keys w is the
+// query and i a channel; for values w is the probabilities and i a token. Everything else is one online softmax.
+#include "kernels/attention/decode_kernel.h"
+
+#include <utility>
+
+namespace stria::STRIA_SIMD {
+namespace {
+
+constexpr int kMaxHeads = 4;  // query heads that share each load
+constexpr int kScoreStride = kChunkPages * kPageTokens;
+constexpr int kBlocksAtOnce = kLanes == 16 ? 4 : 1;  // 64-byte rows in flight: enough sums to hide the latency of a dot product
+
+constexpr size_t SliceBytes(int scales, int head_dim, Width width) {
+  return width == Width::kFp16 ? size_t{2} * kPageTokens * head_dim
+                               : size_t{4} * scales + size_t{8} * head_dim * static_cast<int>(width);
+}
+const uint8_t* Slice(const PageRef& page, int scales, int head_dim, int kv_head) {
+  return static_cast<const uint8_t*>(page.data) + kv_head * SliceBytes(scales, head_dim, page.width);
+}
+
+// ---- Integer pages ----
+
+// The weights of up to kMaxHeads query heads, scales folded in: Σ w · x over `inner` = base + step · Σ weight · code.
+struct alignas(64) FoldedWeights {
+  uint8_t weights[kMaxHeads][2 * kMaxHeadDim];
+  float step[kMaxHeads];
+  float base[kMaxHeads];
+};
+
+// w [G, w_stride], inner numbers each. Signed weights are keys' (the query), unsigned ones values' (probabilities).
+template <int bits, int G, bool is_signed>
+void FoldScales(const uint8_t* slice, int inner, const float* w, int w_stride, FoldedWeights& out) {
+  constexpr float kLargest = bits == 8 ? 32767.0f : is_signed ? 127.0f : 255.0f;
+  constexpr float kCentre = ((1 << bits) - 1) / 2.0f;
+  const Half* scales = reinterpret_cast<const Half*>(slice);
+  const Half* middles = scales + inner;
+  alignas(64) float scaled[G][kMaxHeadDim];
+  F largest[G], base[G];
+  for (int g = 0; g < G; ++g) largest[g] = base[g] = Set(0.0f);
+  for (int i = 0; i < inner; i += kLanes) {
+    const F scale = LoadHalf(scales + i), middle = LoadHalf(middles + i);
+    for (int g = 0; g < G; ++g) {
+      const F x = Load(w + g * w_stride + i);
+      const F y = x * scale;
+      Store(scaled[g] + i, y);
+      largest[g] = Max(largest[g], Abs(y));
+      base[g] = Fma(x, middle, base[g]);
+    }
+  }
+  for (int g = 0; g < G; ++g) {
+    const float max = ReduceMax(largest[g]);
+    const float inverse = max > 1e-30f ? kLargest / max : 0.0f;
+    I sum = SetWord(0);
+    for (int i = 0; i < inner; i += kLanes) {
+      const I rounded = Round(Load(scaled[g] + i) * Set(inverse));
+      sum = Add(sum, rounded);
+      if constexpr (bits == 8) {
+        StoreLowWords0213(out.weights[g] + 2 * i, rounded);
+      } else {
+        StoreLowBytes(out.weights[g] + i, rounded);
+      }
+    }
+    out.step[g] = max * (1.0f / kLargest);
+    out.base[g] = ReduceAdd(base[g]) - out.step[g] * kCentre * ReduceAdd(ToFloat(sum));
+  }
+}
+
+// out[g][lane] += step[g] · Σ_inner weight · code, for `blocks` · 16 lanes of a code matrix with `rows` rows.
+template <int bits, int G, bool is_signed, int kBlocks>
+void AddCodeDotsOfBlocks(const uint8_t* codes, int rows, const FoldedWeights& w, float* out, int out_stride) {
+  constexpr int kPlaces = 8 / bits;
+  constexpr int kVectors = kBlocks * kRowVectors;
+  constexpr int kMaxProduct = ((1 << bits) - 1) * (is_signed ? 127 : 255);
+  constexpr int kRowsPerSum = bits == 8 ? 1 << 20 : DotsPerSum(kMaxProduct) / kPlaces;
+  static_assert(bits == 8 || kRowsPerSum > 0);
+  const I mask = bits == 8 ? SetWord(0x00ff00ff) : SetWord(0x01010101 * ((1 << bits) - 1));
+  const int block_bytes = rows * 64;
+
+  I total[kVectors][G];
+  for (int v = 0; v < kVectors; ++v) {
+    for (int g = 0; g < G; ++g) total[v][g] = SetWord(0);
+  }
+  for (int begin = 0; begin < rows; begin += kRowsPerSum) {
+    const int end = begin + kRowsPerSum < rows ? begin + kRowsPerSum : rows;
+    I sum[kVectors][G];
+    for (int v = 0; v < kVectors; ++v) {
+      for (int g = 0; g < G; ++g) sum[v][g] = SetWord(0);
+    }
+    for (int row = begin; row < end; ++row) {
+      I raw[kVectors];
+      for (int v = 0; v < kVectors; ++v) {
+        raw[v] = LoadBytes(codes + (v / kRowVectors) * block_bytes + row * 64 + (v % kRowVectors) * 4 * kLanes);
+      }
+      if constexpr (bits == 8) {
+        I even[kVectors], odd[kVectors];
+        for (int v = 0; v < kVectors; ++v) {
+          even[v] = And(raw[v], mask);
+          odd[v] = ShiftRight16<8>(raw[v]);
+        }
+        for (int g = 0; g < G; ++g) {
+          const I w0 = Broadcast4(w.weights[g] + row * 8), w1 = Broadcast4(w.weights[g] + row * 8 + 4);
+          for (int v = 0; v < kVectors; ++v) sum[v][g] = DotWords(DotWords(sum[v][g], even[v], w0), odd[v], w1);
+        }
+      } else {
+        [&]<int... place>(std::integer_sequence<int, place...>) {
+          (
+              [&] {
+                I code[kVectors];
+                for (int v = 0; v < kVectors; ++v) {
+                  code[v] = And(place == 0 ? raw[v] : ShiftRight16<place * bits>(raw[v]), mask);
+                }
+                for (int g = 0; g < G; ++g) {
+                  const I weight = Broadcast4(w.weights[g] + (row * kPlaces + place) * 4);
+                  for (int v = 0; v < kVectors; ++v) {
+                    sum[v][g] = is_signed ? DotBytes(sum[v][g], code[v], weight) : DotBytes(sum[v][g], weight, code[v]);
+                  }
+                }
+              }(),
+              ...);
+        }(std::make_integer_sequence<int, kPlaces>{});
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      for (int g = 0; g < G; ++g) total[v][g] = bits == 8 ? sum[v][g] : Add(total[v][g], Widen(sum[v][g]));
+    }
+  }
+  for (int g = 0; g < G; ++g) {
+    const F step = Set(w.step[g]);
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = out + g * out_stride + v * kLanes;
+      Store(to, Fma(step, ToFloat(total[v][g]), Load(to)));
+    }
+  }
+}
+
+template <int bits, int G, bool is_signed>
+void AddCodeDots(const uint8_t* codes, int blocks, int inner, const FoldedWeights& w, float* out, int out_stride) {
+  const int rows = inner * bits / 32;
+  int block = 0;
+  for (; block + kBlocksAtOnce <= blocks; block += kBlocksAtOnce) {
+    AddCodeDotsOfBlocks<bits, G, is_signed, kBlocksAtOnce>(codes + block * rows * 64, rows, w, out + block * 16, out_stride);
+  }
+  for (; block < blocks; ++block) {
+    AddCodeDotsOfBlocks<bits, G, is_signed, 1>(codes + block * rows * 64, rows, w, out + block * 16, out_stride);
+  }
+}
+
+// scores[g][t] = q_g · k_t
+template <int bits, int G>
+void IntScores(const uint8_t* slice, int head_dim, const float* q, float* scores) {
+  FoldedWeights w;
+  FoldScales<bits, G, true>(slice, head_dim, q, head_dim, w);
+  for (int g = 0; g < G; ++g) {
+    for (int t = 0; t < kPageTokens; t += kLanes) Store(scores + g * kScoreStride + t, Set(w.base[g]));
+  }
+  AddCodeDots<bits, G, true>(slice + 4 * head_dim, kPageTokens / 16, head_dim, w, scores, kScoreStride);
+}
+
+// partial[g] += Σ_t p_gt · v_t. What is the same for all channels goes to shared[g].
+template <int bits, int G>
+void IntValues(const uint8_t* slice, int head_dim, const float* p, float* partial, float* shared) {
+  FoldedWeights w;
+  FoldScales<bits, G, false>(slice, kPageTokens, p, kScoreStride, w);
+  for (int g = 0; g < G; ++g) shared[g] += w.base[g];
+  AddCodeDots<bits, G, false>(slice + 4 * kPageTokens, head_dim / 16, kPageTokens, w, partial, PartialFloats(head_dim));
+}
+
+// ---- FP16 pages and tails ----
+
+template <int G>
+void HalfScores(const Half* keys, int tokens, int head_dim, const float* q, float* scores) {
+  int t = 0;
+  for (; t + 4 <= tokens; t += 4) {
+    F sum[4][G];
+    for (int i = 0; i < 4; ++i) {
+      for (int g = 0; g < G; ++g) sum[i][g] = Set(0.0f);
+    }
+    const Half* k = keys + t * head_dim;
+    for (int c = 0; c < head_dim; c += kLanes) {
+      F x[4];
+      for (int i = 0; i < 4; ++i) x[i] = LoadHalf(k + i * head_dim + c);
+      for (int g = 0; g < G; ++g) {
+        const F y = Load(q + g * head_dim + c);
+        for (int i = 0; i < 4; ++i) sum[i][g] = Fma(x[i], y, sum[i][g]);
+      }
+    }
+    for (int g = 0; g < G; ++g) StoreSums4(scores + g * kScoreStride + t, sum[0][g], sum[1][g], sum[2][g], sum[3][g]);
+  }
+  for (; t < tokens; ++t) {
+    for (int g = 0; g < G; ++g) {
+      F sum = Set(0.0f);
+      for (int c = 0; c < head_dim; c += kLanes) {
+        sum = Fma(LoadHalf(keys + t * head_dim + c), Load(q + g * head_dim + c), sum);
+      }
+      scores[g * kScoreStride + t] = ReduceAdd(sum);
+    }
+  }
+}
+
+template <int G, int kVectors>
+void HalfValuesOfChannels(const Half* values, int tokens, int head_dim, const float* p, float* partial) {
+  F sum[kVectors][G];
+  for (int v = 0; v < kVectors; ++v) {
+    for (int g = 0; g < G; ++g) sum[v][g] = Load(partial + g * PartialFloats(head_dim) + v * kLanes);
+  }
+  for (int t = 0; t < tokens; ++t) {
+    F x[kVectors];
+    for (int v = 0; v < kVectors; ++v) x[v] = LoadHalf(values + t * head_dim + v * kLanes);
+    for (int g = 0; g < G; ++g) {
+      const F weight = Set(p[g * kScoreStride + t]);
+      for (int v = 0; v < kVectors; ++v) sum[v][g] = Fma(weight, x[v], sum[v][g]);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    for (int g = 0; g < G; ++g) Store(partial + g * PartialFloats(head_dim) + v * kLanes, sum[v][g]);
+  }
+}
+
+template <int G>
+void HalfValues(const Half* values, int tokens, int head_dim, const float* p, float* partial) {
+  constexpr int kWide = 4 * kLanes;
+  int c = 0;
+  for (; c + kWide <= head_dim; c += kWide) HalfValuesOfChannels<G, 4>(values + c, tokens, head_dim, p, partial + c);
+  for (; c < head_dim; c += kLanes) HalfValuesOfChannels<G, 1>(values + c, tokens, head_dim, p, partial + c);
+}
+
+// ---- The run ----
+
+template <int G>
+void Scores(const uint8_t* slice, Width width, int tokens, int head_dim, const float* q, float* scores) {
+  switch (width) {
+    case Width::kInt2: return IntScores<2, G>(slice, head_dim, q, scores);
+    case Width::kInt4: return IntScores<4, G>(slice, head_dim, q, scores);
+    case Width::kInt8: return IntScores<8, G>(slice, head_dim, q, scores);
+    case Width::kFp16: return HalfScores<G>(reinterpret_cast<const Half*>(slice), tokens, head_dim, q, scores);
+  }
+}
+
+template <int G>
+void Values(const uint8_t* slice, Width width, int tokens, int head_dim, const float* p, float* partial, float* shared) {
+  switch (width) {
+    case Width::kInt2: return IntValues<2, G>(slice, head_dim, p, partial, shared);
+    case Width::kInt4: return IntValues<4, G>(slice, head_dim, p, partial, shared);
+    case Width::kInt8: return IntValues<8, G>(slice, head_dim, p, partial, shared);
+    case Width::kFp16: return HalfValues<G>(reinterpret_cast<const Half*>(slice), tokens, head_dim, p, partial);
+  }
+}
+
+// Calls fn<G>(first head) for runs of at most kMaxHeads heads, as even as possible.
+template <class Fn>
+void ForHeads(int group, Fn fn) {
+  const int parts = (group + kMaxHeads - 1) / kMaxHeads;
+  int head = 0;
+  for (int part = 0; part < parts; ++part) {
+    const int heads = (group - head + parts - part - 1) / (parts - part);
+    switch (heads) {
+      case 1: fn.template operator()<1>(head); break;
+      case 2: fn.template operator()<2>(head); break;
+      case 3: fn.template operator()<3>(head); break;
+      case 4: fn.template operator()<4>(head); break;
+    }
+    head += heads;
+  }
+}
+
+void PrefetchSlice(const uint8_t* slice, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 64) Prefetch(slice + at);
+}
+
+// Page i of `run`, counting on into `ahead`.
+void PrefetchKeys(const DecodeRunArgs& a, int i) {
+  const KvRun& run = i < a.run.pages ? a.run : a.ahead;
+  if (i >= a.run.pages) i -= a.run.pages;
+  if (i >= run.pages) return;
+  const PageRef& page = run.key_pages[i];
+  PrefetchSlice(Slice(page, a.head_dim, a.head_dim, run.kv_head), SliceBytes(a.head_dim, a.head_dim, page.width));
+}
+void PrefetchValues(const DecodeRunArgs& a, int i) {
+  const KvRun& run = i < a.run.pages ? a.run : a.ahead;
+  if (i >= a.run.pages) i -= a.run.pages;
+  if (i >= run.pages) return;
+  const PageRef& page = run.value_pages[i];
+  PrefetchSlice(Slice(page, kPageTokens, a.head_dim, run.kv_head), SliceBytes(kPageTokens, a.head_dim, page.width));
+}
+
+}  // namespace
+
+void DecodeRun(const DecodeRunArgs& a) {
+  const int dim = a.head_dim, group = a.group, stride = PartialFloats(dim);
+  float* const sums = a.partial + dim;       // Σ p of head g at sums[g * stride]
+  float* const maxima = a.partial + dim + 1;  // and its running maximum
+  alignas(64) float q[kMaxGroup * kMaxHeadDim];
+  float shared[kMaxGroup];
+  for (int i = 0; i < group * dim; i += kLanes) Store(q + i, Load(a.q + i) * Set(a.q_scale));
+  for (int g = 0; g < group; ++g) {
+    for (int c = 0; c < dim; c += kLanes) Store(a.partial + g * stride + c, Set(0.0f));
+    sums[g * stride] = shared[g] = 0.0f;
+    maxima[g * stride] = -__builtin_inff();
+  }
+
+  // The tail counts as one more page.
+  const int slices = a.run.pages + (a.run.tail > 0);
+  for (int begin = 0; begin < slices; begin += kChunkPages) {
+    const int end = begin + kChunkPages < slices ? begin + kChunkPages : slices;
+    const auto tokens = [&](int i) { return i < a.run.pages ? kPageTokens : a.run.tail; };
+
+    for (int i = begin; i < end; ++i) {
+      PrefetchKeys(a, i + kChunkPages);
+      const bool sealed = i < a.run.pages;
+      const uint8_t* slice = sealed ? Slice(a.run.key_pages[i], dim, dim, a.run.kv_head)
+                                    : reinterpret_cast<const uint8_t*>(a.run.key_tail);
+      const Width width = sealed ? a.run.key_pages[i].width : Width::kFp16;
+      ForHeads(group, [&]<int G>(int g) {
+        Scores<G>(slice, width, tokens(i), dim, q + g * dim, a.scores + g * kScoreStride + (i - begin) * kPageTokens);
+      });
+    }
+
+    // Online softmax over the chunk; lanes past the last token weigh nothing.
+    const int count = (end - begin - 1) * kPageTokens + tokens(end - 1);
+    const int padded = (count + kPageTokens - 1) / kPageTokens * kPageTokens;
+    for (int g = 0; g < group; ++g) {
+      float* const s = a.scores + g * kScoreStride;
+      for (int t = count; t < padded; ++t) s[t] = -__builtin_inff();
+      F chunk_max = Set(maxima[g * stride]);
+      for (int t = 0; t < padded; t += kLanes) chunk_max = Max(chunk_max, Load(s + t));
+      const float max = ReduceMax(chunk_max);
+      if (max != maxima[g * stride]) {
+        alignas(64) float rescale[kLanes];
+        Store(rescale, Exp2(Set(maxima[g * stride] - max)));
+        const F factor = Set(rescale[0]);
+        float* const acc = a.partial + g * stride;
+        for (int c = 0; c < dim; c += kLanes) Store(acc + c, Load(acc + c) * factor);
+        sums[g * stride] *= rescale[0];
+        shared[g] *= rescale[0];
+        maxima[g * stride] = max;
+      }
+      F sum = Set(0.0f);
+      for (int t = 0; t < padded; t += kLanes) {
+        const F p = Exp2(Load(s + t) - Set(max));
+        Store(s + t, p);
+        sum = sum + p;
+      }
+      sums[g * stride] += ReduceAdd(sum);
+    }
+
+    for (int i = begin; i < end; ++i) {
+      PrefetchValues(a, i + kChunkPages);
+      const bool sealed = i < a.run.pages;
+      const uint8_t* slice = sealed ? Slice(a.run.value_pages[i], kPageTokens, dim, a.run.kv_head)
+                                    : reinterpret_cast<const uint8_t*>(a.run.value_tail);
+      const Width width = sealed ? a.run.value_pages[i].width : Width::kFp16;
+      ForHeads(group, [&]<int G>(int g) {
+        Values<G>(slice, width, tokens(i), dim, a.scores + g * kScoreStride + (i - begin) * kPageTokens,
+                  a.partial + g * stride, shared + g);
+      });
+    }
+  }
+  for (int g = 0; g < group; ++g) {
+    float* const acc = a.partial + g * stride;
+    for (int c = 0; c < dim; c += kLanes) Store(acc + c, Load(acc + c) + Set(shared[g]));
+  }
+}
+
+}  // namespace stria::STRIA_SIMD

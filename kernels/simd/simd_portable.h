@@ -1,0 +1,113 @@
+// Four lanes in the compiler's own vector types: runs everywhere, and says what each operation means.
+#pragma once
+
+#include <cstring>
+
+namespace stria::STRIA_SIMD {
+
+using F = float __attribute__((vector_size(16)));
+using I = int32_t __attribute__((vector_size(16)));
+inline constexpr int kLanes = 4;
+
+inline F Set(float x) { return F{x, x, x, x}; }
+inline F Load(const float* p) {
+  F x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+inline void Store(float* p, F x) { std::memcpy(p, &x, sizeof x); }
+inline F LoadHalf(const Half* p) {
+  return F{stria::ToFloat(p[0]), stria::ToFloat(p[1]), stria::ToFloat(p[2]), stria::ToFloat(p[3])};
+}
+inline void StoreHalf(Half* p, F x) {
+  for (int i = 0; i < kLanes; ++i) p[i] = ToHalf(x[i]);
+}
+inline F Fma(F a, F b, F c) { return a * b + c; }         // rounded once or twice
+inline F Max(F a, F b) { return a > b ? a : b; }          // b where either is NaN
+inline F Min(F a, F b) { return a < b ? a : b; }          // b where either is NaN
+inline F Abs(F a) { return reinterpret_cast<F>(reinterpret_cast<I>(a) & 0x7fffffff); }
+inline F SelectEqual(F a, F b, F yes, F no) { return a == b ? yes : no; }
+// Nearest, ties to even; any integer where |a| ≥ 2^22 or NaN.
+inline I Round(F a) {
+  const F magic = Set(0x1.8p23f);
+  return reinterpret_cast<I>(a + magic) - reinterpret_cast<I>(magic);
+}
+inline F ToFloat(I a) { return __builtin_convertvector(a, F); }
+inline F PowerOf2(I n) {  // -126 ≤ n ≤ 127
+  using U = uint32_t __attribute__((vector_size(16)));
+  return reinterpret_cast<F>((reinterpret_cast<U>(n) + 127u) << 23);
+}
+
+inline float ReduceAdd(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+inline float ReduceMax(F a) {
+  float max = a[0];
+  for (int i = 1; i < kLanes; ++i) max = max > a[i] ? max : a[i];
+  return max;
+}
+inline float ReduceMin(F a) { return -ReduceMax(-a); }
+inline void StoreSums4(float* p, F a, F b, F c, F d) {  // the sums of a, b, c and d
+  const F sums = {ReduceAdd(a), ReduceAdd(b), ReduceAdd(c), ReduceAdd(d)};
+  Store(p, sums);
+}
+
+inline I LoadBytes(const void* p) {
+  I x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+inline void StoreBytes(void* p, I a) { std::memcpy(p, &a, sizeof a); }
+inline I SetWord(int32_t x) { return I{x, x, x, x}; }
+inline I Broadcast4(const void* p) {  // four bytes, to every lane
+  int32_t word;
+  std::memcpy(&word, p, sizeof word);
+  return SetWord(word);
+}
+inline I And(I a, I b) { return a & b; }
+inline I Or(I a, I b) { return a | b; }
+inline I Add(I a, I b) { return a + b; }
+template <int n>
+I ShiftRight16(I a) {  // logical, each 16-bit half of a lane by itself
+  using U = uint16_t __attribute__((vector_size(16)));
+  return reinterpret_cast<I>(reinterpret_cast<U>(a) >> n);
+}
+template <int n>
+I ShiftLeft32(I a) {
+  using U = uint32_t __attribute__((vector_size(16)));
+  return reinterpret_cast<I>(reinterpret_cast<U>(a) << n);
+}
+
+inline void StoreLowBytes(void* p, I a) {  // the low byte of each lane
+  const uint8_t bytes[] = {uint8_t(a[0]), uint8_t(a[1]), uint8_t(a[2]), uint8_t(a[3])};
+  std::memcpy(p, bytes, sizeof bytes);
+}
+inline void StoreLowWords0213(void* p, I a) {  // the low 16 bits of each lane, lanes 0 2 1 3 of every four
+  const uint16_t words[] = {uint16_t(a[0]), uint16_t(a[2]), uint16_t(a[1]), uint16_t(a[3])};
+  std::memcpy(p, words, sizeof words);
+}
+
+// DotBytes adds to each lane (of whatever width; Widen makes it 32 bits) the products of its four unsigned and four signed
+// bytes. At most DotsPerSum(largest product) of them may be added up before Widen.
+constexpr int DotsPerSum(int) { return 1 << 20; }
+inline I DotBytes(I sum, I u8, I s8) {
+  using S8 = int8_t __attribute__((vector_size(16)));
+  using U8 = uint8_t __attribute__((vector_size(16)));
+  const U8 u = reinterpret_cast<U8>(u8);
+  const S8 s = reinterpret_cast<S8>(s8);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    for (int i = 4 * lane; i < 4 * lane + 4; ++i) sum[lane] += int32_t{u[i]} * s[i];
+  }
+  return sum;
+}
+inline I Widen(I sum) { return sum; }
+inline I DotWords(I sum, I a, I b) {  // two signed 16-bit products to each lane
+  using S16 = int16_t __attribute__((vector_size(16)));
+  const S16 x = reinterpret_cast<S16>(a), y = reinterpret_cast<S16>(b);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    sum[lane] += int32_t{x[2 * lane]} * y[2 * lane] + int32_t{x[2 * lane + 1]} * y[2 * lane + 1];
+  }
+  return sum;
+}
+
+inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+
+}  // namespace stria::STRIA_SIMD
