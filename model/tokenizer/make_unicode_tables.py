@@ -64,12 +64,12 @@ composable = sorted((steps[c], i) for i, c in enumerate(order)
                     if len(steps[c]) == 2 and NFC("".join(map(chr, steps[c]))) == chr(c))
 
 # Combining classes: a mark of class k sorts after one of a lower class.
+# One mark for each class; marks newer than the library's normaliser are none to it.
 known = {}
 for c in CODE_POINTS:
-    known.setdefault(unicodedata.combining(chr(c)), chr(c))
-del known[0]
-# (Class 6 holds only marks newer than the library's normaliser: for it they are not marks.)
-by_class = sorted((k, c) for k, c in known.items() if NFD("a\u0345" + c) != "a\u0345" + c or k == 240)
+    if NFD("a\u0345" + chr(c)) == "a" + chr(c) + "\u0345" or c == 0x345:
+        known.setdefault(unicodedata.combining(chr(c)), chr(c))
+by_class = sorted(known.items())
 
 
 def combining_class(c):
