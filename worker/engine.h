@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,14 @@
 
 namespace stria {
 
+// Sees every row of logits before its token is chosen: how evaluation gets whole distributions.
+class LogitsObserver {
+ public:
+  virtual ~LogitsObserver() = default;
+  // logits [vocab] decide token `index` of the sequence. Within a step, sequences come in the order in which they were started.
+  virtual void OnLogits(const SequenceName& name, uint32_t index, std::span<const float> logits) = 0;
+};
+
 struct EngineOptions {
   uint64_t pool_bytes = uint64_t{1} << 30;     // pages, rings and prefill staging together
   uint32_t max_sequences = 64;                 // running at once
@@ -28,6 +37,8 @@ struct EngineOptions {
   int threads = 1;
   Target target = BestTarget();
   uint64_t canary_seed = 1;
+  LogitsObserver* observer = nullptr;          // outlives the engine
+  bool poison = false;                         // tests: memory not yet or no more written reads as NaN
 };
 
 // One page as an operator sees it.
@@ -61,13 +72,15 @@ struct TurnResult {
 
 class Engine {
  public:
+  // The transformer was made for at least max_sequences decode rows and prefill_chunk prompt rows, and outlives the engine.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Transformer& transformer, const EngineOptions& options, const Clock& clock);
   virtual ~Engine() = default;
 
   // Takes a sequence. InvalidArgument: tokens out of the vocabulary, longer than the context, a plan this model cannot serve, a
-  // footprint that no empty pool could hold; the text names the value. A name already known is not an error and changes nothing.
+  // footprint that no empty pool could hold; the text names the value. A name that is active here is not an error and changes
+  // nothing; names that ended are forgotten.
   virtual absl::Status Start(const StartSequence& start) = 0;
-  // Pages return before the next turn. Unknown names are fine.
+  // Pages return at once; the next turn reports the end (kCancelled). Unknown names are fine.
   virtual void Cancel(const SequenceName& name) = 0;
 
   // Takes effect for pages sealed after it; refuses another number of layers.
@@ -75,7 +88,7 @@ class Engine {
   virtual const TierVector& tiers() const = 0;
 
   virtual bool HasWork() const = 0;
-  // One turn: some prefill units within the time budget, then one decode step of every running sequence.
+  // One turn: some prefill units within the time budget, then one decode step of every sequence that was running before.
   virtual TurnResult Turn() = 0;
 
   virtual EngineStats stats() const = 0;

@@ -1,0 +1,72 @@
+// What the cache of a model takes, layer by layer: the arithmetic behind admission, accounting and usage.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/format/page_format.h"
+#include "model/model_config.h"
+#include "proto/sequences.h"
+#include "proto/tiers.h"
+#include "worker/page_pool.h"
+
+namespace stria {
+
+// Index of a width in LayerBytes and EngineStats: INT2, INT4, INT8, FP16.
+constexpr int WidthIndex(Width width) {
+  return width == Width::kInt2 ? 0 : width == Width::kInt4 ? 1 : width == Width::kInt8 ? 2 : 3;
+}
+
+struct Widths {
+  Width keys = Width::kFp16, values = Width::kFp16;
+};
+
+// Demands for pages, one entry per size.
+class DemandList {
+ public:
+  void Add(size_t page_bytes, uint64_t pages);
+  const std::vector<PageDemand>& demands() const { return demands_; }
+
+ private:
+  std::vector<PageDemand> demands_;
+};
+
+class CacheLayout {
+ public:
+  // InvalidArgument: a head size that no page format takes, or a page larger than a slab.
+  static absl::StatusOr<CacheLayout> Create(const ModelConfig& model, uint32_t sink_pages);
+
+  const AttentionShape& shape() const { return shape_; }
+  int layers() const { return static_cast<int>(bytes_.size()); }
+  uint32_t sink_pages() const { return sink_pages_; }
+  const std::vector<LayerBytes>& layer_bytes() const { return bytes_; }
+  size_t key_page_bytes(int layer, Width width) const { return bytes_[layer].key_page[WidthIndex(width)]; }
+  size_t value_page_bytes(int layer, Width width) const { return bytes_[layer].value_page[WidthIndex(width)]; }
+  size_t ring_bytes(int layer) const { return bytes_[layer].ring; }
+  // Keys, or values, that one ring or tail holds.
+  size_t ring_elements() const { return size_t(kPageTokens) * shape_.kv_heads * shape_.head_dim; }
+  // Stored elements of one token in all layers, keys and values.
+  uint64_t elements_per_token() const { return uint64_t(2) * layers() * shape_.kv_heads * shape_.head_dim; }
+  // One layer's FP16 keys and values, and the residual stream.
+  uint64_t staging_bytes_per_token() const { return staging_bytes_per_token_; }
+
+  // Widths of page number `page` of a layer, sealed under these tiers.
+  Widths PageWidths(const CachePlan& plan, const TierVector& tiers, int layer, uint32_t page) const {
+    if (page < sink_pages_) return {};
+    if (plan.follow_tiers) return {tiers.layers[layer].keys, tiers.layers[layer].values};
+    return {plan.layers[layer].keys, plan.layers[layer].values};
+  }
+
+  // Adds pages [begin, end) of every layer.
+  void AddPages(const CachePlan& plan, const TierVector& tiers, uint32_t begin, uint32_t end, DemandList& list) const;
+  void AddRings(DemandList& list) const;
+
+ private:
+  AttentionShape shape_;
+  uint32_t sink_pages_ = 0;
+  uint64_t staging_bytes_per_token_ = 0;
+  std::vector<LayerBytes> bytes_;
+};
+
+}  // namespace stria

@@ -1,0 +1,38 @@
+#include "worker/prefill_plan.h"
+
+namespace stria {
+namespace {
+
+constexpr double kLearn = 0.1;  // weight of the newest unit
+
+}  // namespace
+
+PrefillCost::PrefillCost(const ModelConfig& model)
+    : layers_(model.layers),
+      dense_(double(model.hidden) * (2.0 * model.q_width() + 2.0 * model.kv_width() + 3.0 * model.ffn)),
+      attention_(2.0 * model.q_width()) {}
+
+double PrefillCost::UnitWork(uint32_t begin, uint32_t end) const { return LayerWork(end) - LayerWork(begin); }
+
+double PrefillCost::RemainingWork(const PrefillProgress& progress) const {
+  return (layers_ - progress.layer) * LayerWork(progress.tokens) - LayerWork(progress.begin);
+}
+
+void PrefillCost::Observe(double work, double seconds) {
+  const double rate = seconds / work;
+  seconds_per_work_ = observed_ ? seconds_per_work_ + kLearn * (rate - seconds_per_work_) : rate;
+  observed_ = true;
+}
+
+size_t NextPrompt(const PrefillCost& cost, std::span<const PrefillProgress> prompts, uint64_t unit_number) {
+  const bool oldest = unit_number % kOldestShare == kOldestShare - 1;
+  size_t best = 0;
+  for (size_t i = 1; i < prompts.size(); ++i) {
+    const PrefillProgress &a = prompts[i], &b = prompts[best];
+    const double work_a = oldest ? 0 : cost.RemainingWork(a), work_b = oldest ? 0 : cost.RemainingWork(b);
+    if (work_a < work_b || (work_a == work_b && a.order < b.order)) best = i;
+  }
+  return best;
+}
+
+}  // namespace stria

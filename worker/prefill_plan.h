@@ -1,0 +1,44 @@
+// Which prompt runs next, and for how long. A unit is one chunk of one prompt in one layer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/model_config.h"
+
+namespace stria {
+
+// How far one prompt has come: layers [0, layer) are done, and tokens [0, begin) of `layer`.
+struct PrefillProgress {
+  uint32_t tokens = 0;
+  int layer = 0;
+  uint32_t begin = 0;
+  uint64_t order = 0;  // of arrival
+};
+
+// Predicts seconds from multiply-accumulates, at a rate learnt from the units that ran.
+class PrefillCost {
+ public:
+  explicit PrefillCost(const ModelConfig& model);
+
+  double UnitWork(uint32_t begin, uint32_t end) const;  // dense layers of these rows, and their attention to all before
+  double RemainingWork(const PrefillProgress& progress) const;
+  double Seconds(double work) const { return work * seconds_per_work_; }
+  void Observe(double work, double seconds);
+
+ private:
+  double LayerWork(double tokens) const { return tokens * dense_ + tokens * tokens / 2 * attention_; }
+
+  int layers_;
+  double dense_;      // per row and layer
+  double attention_;  // per (row, key) pair and layer
+  double seconds_per_work_ = 1e-11;
+  bool observed_ = false;
+};
+
+// Index of the prompt whose unit runs next: the one with the least work left, but every kOldestShare-th unit the one that came
+// first. So a short prompt never waits for a long one, and a long one is never starved by short ones.
+inline constexpr uint64_t kOldestShare = 4;
+size_t NextPrompt(const PrefillCost& cost, std::span<const PrefillProgress> prompts, uint64_t unit_number);
+
+}  // namespace stria

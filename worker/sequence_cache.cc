@@ -1,0 +1,121 @@
+#include "worker/sequence_cache.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace stria {
+
+SequenceCache::SequenceCache(const CacheLayout& layout, PagePool& pool, PageCounts& counts, const CachePlan& plan)
+    : layout_(layout), pool_(pool), counts_(counts), plan_(plan), layers_(layout.layers()) {}
+
+SequenceCache::~SequenceCache() {
+  for (Layer& layer : layers_) {
+    for (Stream* stream : {&layer.keys, &layer.values}) {
+      for (PageId id : stream->ids) pool_.Unref(id);
+      for (const PageRef& page : stream->pages) --counts_.by_width[WidthIndex(page.width)];
+      pool_.EndRun(stream->run);
+    }
+    if (layer.ring != nullptr) pool_.Unref(layer.ring_id);
+  }
+  pool_.EndRun(ring_run_);
+}
+
+bool SequenceCache::AllocatePrompt(uint32_t tokens, const TierVector& tiers) {
+  for (int i = 0; i < layout_.layers(); ++i) {
+    const auto id = pool_.Allocate(layout_.ring_bytes(i), ring_run_, layout_.layers() - i);
+    if (!id) return false;
+    layers_[i].ring_id = *id;
+    layers_[i].ring = reinterpret_cast<Half*>(pool_.data(*id));
+    bytes_ += layout_.ring_bytes(i);
+  }
+  const uint32_t pages = tokens / kPageTokens;
+  return AllocatePages(0, pages, pages, tiers);
+}
+
+bool SequenceCache::AllocateNextPage(const TierVector& tiers) {
+  const uint32_t pages = (tokens_ + 1) / kPageTokens;
+  return AllocatePages(sealed_pages_, pages, kGrowthRun, tiers);
+}
+
+bool SequenceCache::AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers) {
+  for (int i = 0; i < layout_.layers(); ++i) {
+    Layer& layer = layers_[i];
+    // A page that an earlier, failed attempt got for this layer is still there.
+    for (auto page = static_cast<uint32_t>(layer.keys.ids.size()); page < end; ++page) {
+      const Width width = layout_.PageWidths(plan_, tiers, i, page).keys;
+      if (!Append(layer.keys, layout_.key_page_bytes(i, width), width, expected - (page - begin))) return false;
+    }
+    for (auto page = static_cast<uint32_t>(layer.values.ids.size()); page < end; ++page) {
+      const Width width = layout_.PageWidths(plan_, tiers, i, page).values;
+      if (!Append(layer.values, layout_.value_page_bytes(i, width), width, expected - (page - begin))) return false;
+    }
+  }
+  return true;
+}
+
+bool SequenceCache::Append(Stream& stream, size_t bytes, Width width, uint32_t expected) {
+  const auto id = pool_.Allocate(bytes, stream.run, expected);
+  if (!id) return false;
+  stream.ids.push_back(*id);
+  stream.pages.push_back({.data = pool_.data(*id), .width = width});
+  bytes_ += bytes;
+  ++counts_.by_width[WidthIndex(width)];
+  return true;
+}
+
+SequenceKv SequenceCache::View(int layer, int appended) const {
+  const Layer& l = layers_[layer];
+  return {.key_pages = l.keys.pages.data(),
+          .value_pages = l.values.pages.data(),
+          .sealed_pages = static_cast<int>(sealed_pages_),
+          .key_ring = key_ring(layer),
+          .value_tail = value_tail(layer),
+          .tail = static_cast<int>(tail()) + appended};
+}
+
+void SequenceCache::SealKeyPage(Target target, int layer, uint32_t page, KvBlock tokens) {
+  const Stream& keys = layers_[layer].keys;
+  SealKeys(target, layout_.shape(), keys.pages[page].width, tokens, pool_.data(keys.ids[page]));
+}
+
+void SequenceCache::SealValuePage(Target target, int layer, uint32_t page, KvBlock tokens) {
+  const Stream& values = layers_[layer].values;
+  SealValues(target, layout_.shape(), values.pages[page].width, tokens, pool_.data(values.ids[page]));
+}
+
+void SequenceCache::FinishPrompt(uint32_t tokens) {
+  STRIA_CHECK(tokens_ == 0 && layers_[0].keys.ids.size() == tokens / kPageTokens);
+  tokens_ = tokens;
+  sealed_pages_ = tokens / kPageTokens;
+}
+
+KvUsage SequenceCache::Usage() const {
+  KvUsage usage{.bytes = bytes_, .tokens = tokens_};
+  const uint64_t elements = uint64_t{tokens_} * layout_.elements_per_token();
+  usage.fp16_bytes = elements * sizeof(Half);
+  if (elements == 0) return usage;
+  const uint64_t per_page = layout_.ring_elements();
+  uint64_t bits = uint64_t{tail()} * layout_.elements_per_token() * 16;
+  for (const Layer& layer : layers_)
+    for (uint32_t page = 0; page < sealed_pages_; ++page)
+      bits += per_page * (Bits(layer.keys.pages[page].width) + Bits(layer.values.pages[page].width));
+  usage.payload_bits = static_cast<double>(bits) / static_cast<double>(elements);
+  usage.bits_per_element = static_cast<double>(bytes_) * 8 / static_cast<double>(elements);
+  return usage;
+}
+
+void SequenceCache::AddHeld(DemandList& list) const {
+  for (int i = 0; i < layout_.layers(); ++i) {
+    if (layers_[i].ring != nullptr) list.Add(layout_.ring_bytes(i), 1);
+    for (const PageRef& page : layers_[i].keys.pages) list.Add(layout_.key_page_bytes(i, page.width), 1);
+    for (const PageRef& page : layers_[i].values.pages) list.Add(layout_.value_page_bytes(i, page.width), 1);
+  }
+}
+
+void SequenceCache::AddGrowth(uint32_t tokens, const TierVector& tiers, DemandList& list) const {
+  const auto held = static_cast<uint32_t>(layers_[0].keys.ids.size());
+  layout_.AddPages(plan_, tiers, held, std::max(held, tokens / kPageTokens), list);
+}
+
+}  // namespace stria

@@ -1,0 +1,96 @@
+// The cache of one sequence: block tables of sealed pages per layer, and the FP16 ring of its last 64 tokens.
+//
+// The ring holds token p in slot p mod 64. It is tail and reference at once: the tokens behind the last sealed page are read
+// from it, and sealing does not clear it, so it always ends with the last 64 keys as they were before any tier touched them.
+//
+// Pages are allocated before they are sealed (a prompt's at admission, the next one before the step that fills it), so
+// running out is known before any arithmetic starts. The owner's thread only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/format/page_format.h"
+#include "kernels/format/seal.h"
+#include "proto/sequences.h"
+#include "proto/tiers.h"
+#include "worker/cache_layout.h"
+#include "worker/page_pool.h"
+
+namespace stria {
+
+// Pages that all sequences hold together, by WidthIndex.
+struct PageCounts {
+  uint64_t by_width[4] = {};
+};
+
+class SequenceCache {
+ public:
+  // Keeps references to all four.
+  SequenceCache(const CacheLayout& layout, PagePool& pool, PageCounts& counts, const CachePlan& plan);
+  ~SequenceCache();  // every page returns
+  SequenceCache(const SequenceCache&) = delete;
+  SequenceCache& operator=(const SequenceCache&) = delete;
+
+  // Rings, and the pages that a prompt of so many tokens fills, at the widths in force. False: the pool is full; what
+  // was taken meanwhile returns with this object.
+  bool AllocatePrompt(uint32_t tokens, const TierVector& tiers);
+  // The page that the next token completes, in every layer. Does nothing unless the next token completes one and none is there.
+  bool AllocateNextPage(const TierVector& tiers);
+
+  uint32_t tokens() const { return tokens_; }
+  uint32_t tail() const { return tokens_ - sealed_pages_ * kPageTokens; }
+  uint32_t sealed_pages() const { return sealed_pages_; }
+  // Keys in the ring: slots [0, ring_keys()).
+  uint32_t ring_keys() const { return tokens_ < kPageTokens ? tokens_ : kPageTokens; }
+  uint64_t bytes() const { return bytes_; }  // pages and rings held
+
+  Half* key_ring(int layer) const { return layers_[layer].ring; }
+  Half* value_tail(int layer) const { return layers_[layer].ring + layout_.ring_elements(); }
+  const std::vector<PageRef>& key_pages(int layer) const { return layers_[layer].keys.pages; }      // sealed ones come first
+  const std::vector<PageRef>& value_pages(int layer) const { return layers_[layer].values.pages; }
+  // What attention reads if `tokens() + appended` tokens are there.
+  SequenceKv View(int layer, int appended) const;
+
+  // Writes one layer's page from 64 FP16 tokens. Safe from several threads for different (layer, page).
+  void SealKeyPage(Target target, int layer, uint32_t page, KvBlock tokens);
+  void SealValuePage(Target target, int layer, uint32_t page, KvBlock tokens);
+
+  // The prompt's pages are written and its last tokens are in the rings, in all layers.
+  void FinishPrompt(uint32_t tokens);
+  // One more token is in the rings of all layers.
+  void CountToken() { ++tokens_; }
+  // The full tail was written to its page in all layers.
+  void CountPage() { ++sealed_pages_; }
+
+  KvUsage Usage() const;
+  // Adds what this cache holds, and what it takes until it has so many tokens under these tiers.
+  void AddHeld(DemandList& list) const;
+  void AddGrowth(uint32_t tokens, const TierVector& tiers, DemandList& list) const;
+
+ private:
+  struct Stream {  // keys or values of one layer
+    std::vector<PageRef> pages;
+    std::vector<PageId> ids;
+    PageRun run;
+  };
+  struct Layer {
+    Stream keys, values;
+    Half* ring = nullptr;
+    PageId ring_id = 0;
+  };
+
+  bool AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers);
+  bool Append(Stream& stream, size_t bytes, Width width, uint32_t expected);
+
+  const CacheLayout& layout_;
+  PagePool& pool_;
+  PageCounts& counts_;
+  const CachePlan& plan_;
+  std::vector<Layer> layers_;
+  PageRun ring_run_;
+  uint32_t tokens_ = 0, sealed_pages_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace stria
