@@ -29,6 +29,13 @@ struct TransformerOptions {
   int max_prompt_rows = 512;         // largest prompt chunk
 };
 
+// Where Layer and Head have spent their time so far, nanoseconds.
+struct TransformerTimes {
+  int64_t dense = 0;      // matrix products, quantising their inputs included
+  int64_t attention = 0;  // inside LayerCache
+  int64_t other = 0;      // norms, rotation, SwiGLU, sums
+};
+
 class Transformer {
  public:
   // Reads and packs all weights. `progress`, when given, is told the share done in [0, 1].
@@ -39,6 +46,9 @@ class Transformer {
   virtual const ModelConfig& config() const = 0;
   virtual size_t weight_bytes() const = 0;   // packed weights held
   virtual size_t scratch_bytes() const = 0;  // activations, allocated once in Create
+  virtual const TransformerTimes& times() const = 0;
+  // The arithmetic of a role on this machine, for the log.
+  virtual std::string_view arithmetic(RowRole role) const = 0;
 
   // residual [tokens, hidden] = embedding rows. Token ids must be in [0, vocab).
   virtual void Embed(std::span<const int32_t> tokens, float* residual) const = 0;

@@ -1,0 +1,86 @@
+#include "model/dense/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "model/dense/quantize.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace stria::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+float QuantizeRowImpl(const float* HWY_RESTRICT x, int n, int16_t* HWY_RESTRICT q) {
+  const hn::ScalableTag<float> df;
+  const hn::Rebind<int16_t, decltype(df)> d16;
+  const int lanes = static_cast<int>(hn::Lanes(df));
+  auto max = hn::Zero(df);
+  int i = 0;
+  for (; i + lanes <= n; i += lanes) max = hn::Max(max, hn::Abs(hn::LoadU(df, x + i)));
+  float peak = hn::GetLane(hn::MaxOfLanes(df, max));
+  for (int j = i; j < n; ++j) peak = std::max(peak, std::abs(x[j]));
+
+  const float scale = peak / kActivationMax;
+  const float inverse = scale > 0 ? 1 / scale : 0;  // rows too small for their scale to be a number are zero
+  const auto factor = hn::Set(df, inverse);
+  for (i = 0; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::DemoteTo(d16, hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), factor))), d16, q + i);
+  }
+  for (; i < n; ++i) {
+    q[i] = static_cast<int16_t>(std::lrint(std::clamp(x[i] * inverse, -32767.0f, 32767.0f)));
+  }
+  return scale;
+}
+
+// Plain loops, compiled for each instruction set.
+void SplitDigitsImpl(const int16_t* HWY_RESTRICT q, int n, int8_t* HWY_RESTRICT hi, int8_t* HWY_RESTRICT lo) {
+  for (int i = 0; i < n; ++i) {
+    const int16_t high = static_cast<int16_t>((q[i] + 128) >> 8);
+    hi[i] = static_cast<int8_t>(high);
+    lo[i] = static_cast<int8_t>(q[i] - high * 256);
+  }
+}
+
+void JoinDigitsImpl(const int32_t* HWY_RESTRICT hi, const int32_t* HWY_RESTRICT lo, float row_scale,
+                    const float* HWY_RESTRICT channel_scales, int n, float* HWY_RESTRICT y) {
+  for (int i = 0; i < n; ++i) {
+    y[i] = static_cast<float>(256.0 * hi[i] + lo[i]) * (row_scale * channel_scales[i]);
+  }
+}
+
+}  // namespace stria::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stria {
+
+HWY_EXPORT(QuantizeRowImpl);
+
+HWY_EXPORT(SplitDigitsImpl);
+HWY_EXPORT(JoinDigitsImpl);
+
+float QuantizeRow(const float* x, int n, int16_t* q) { return HWY_DYNAMIC_DISPATCH(QuantizeRowImpl)(x, n, q); }
+
+void SplitDigits(const int16_t* q, int n, int8_t* hi, int8_t* lo) {
+  HWY_DYNAMIC_DISPATCH(SplitDigitsImpl)(q, n, hi, lo);
+}
+
+void JoinDigits(const int32_t* hi, const int32_t* lo, float row_scale, const float* channel_scales, int n, float* y) {
+  HWY_DYNAMIC_DISPATCH(JoinDigitsImpl)(hi, lo, row_scale, channel_scales, n, y);
+}
+
+float QuantizeChannel(const float* w, int n, int8_t* q) {
+  float peak = 0;
+  for (int i = 0; i < n; ++i) peak = std::max(peak, std::abs(w[i]));
+  const float scale = peak / 127;
+  const float inverse = scale > 0 ? 1 / scale : 0;
+  for (int i = 0; i < n; ++i) {
+    q[i] = static_cast<int8_t>(std::lrint(std::clamp(w[i] * inverse, -127.0f, 127.0f)));
+  }
+  return scale;
+}
+
+}  // namespace stria
+#endif

@@ -1,0 +1,122 @@
+#include "model/dense/simd_int8.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/check.h"
+#include "model/dense/aligned_buffer.h"
+#include "model/dense/quantize.h"
+#include "model/dense/simd_int8_kernel.h"
+
+namespace stria {
+namespace {
+
+constexpr int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
+struct Scratch {
+  int threads = 1, max_rows = 1;
+  AlignedBuffer<int16_t> x;       // [max_rows, widest input rounded up to pairs]
+  std::vector<float> row_scales;  // [max_rows]
+};
+
+class SimdInt8Layer final : public DenseLayer {
+ public:
+  SimdInt8Layer(const float* weights, int out, int in, Scratch* scratch)
+      : out_(out),
+        in_(in),
+        pairs_(CeilDiv(in, 2)),
+        panels_(CeilDiv(out, kPanelOutputs)),
+        scratch_(scratch),
+        weights_(static_cast<size_t>(panels_) * pairs_ * 2 * kPanelOutputs),
+        channel_scales_(static_cast<size_t>(panels_) * kPanelOutputs) {
+#pragma omp parallel for num_threads(scratch->threads) schedule(static)
+    for (int panel = 0; panel < panels_; ++panel) PackPanel(weights, panel);
+  }
+
+  void Run(int rows, const float* x, float* y) override {
+    Scratch& s = *scratch_;
+    STRIA_CHECK(rows >= 1 && rows <= s.max_rows);
+    const PanelArgs args = {.rows = rows,
+                            .pairs = pairs_,
+                            .out = out_,
+                            .x = s.x.data(),
+                            .row_scales = s.row_scales.data(),
+                            .weights = weights_.data(),
+                            .channel_scales = channel_scales_.data(),
+                            .y = y};
+    // A few rows are quantised before the team starts: that costs less than the barrier it saves.
+    const bool few = rows <= 4;
+    if (few) {
+      for (int row = 0; row < rows; ++row) QuantizeInto(x, row);
+    }
+#pragma omp parallel num_threads(s.threads)
+    {
+      if (!few) {
+#pragma omp for schedule(static)
+        for (int row = 0; row < rows; ++row) QuantizeInto(x, row);
+      }
+#pragma omp for schedule(static) nowait
+      for (int part = 0; part < s.threads; ++part) {
+        RunPanels(args, static_cast<int>(int64_t{panels_} * part / s.threads),
+                  static_cast<int>(int64_t{panels_} * (part + 1) / s.threads));
+      }
+    }
+  }
+
+  size_t weight_bytes() const override { return weights_.bytes() + channel_scales_.size() * sizeof(float); }
+
+ private:
+  void PackPanel(const float* weights, int panel) {
+    std::vector<int8_t> row(in_);
+    for (int o = 0; o < kPanelOutputs; ++o) {
+      const int output = panel * kPanelOutputs + o;
+      if (output >= out_) break;
+      channel_scales_[output] = QuantizeChannel(weights + static_cast<int64_t>(output) * in_, in_, row.data());
+      for (int i = 0; i < in_; ++i) {
+        weights_[((static_cast<size_t>(panel) * pairs_ + i / 2) * kPanelOutputs + o) * 2 + i % 2] = row[i];
+      }
+    }
+  }
+
+  void QuantizeInto(const float* x, int row) {
+    int16_t* q = scratch_->x.data() + static_cast<size_t>(row) * 2 * pairs_;
+    scratch_->row_scales[row] = QuantizeRow(x + static_cast<size_t>(row) * in_, in_, q);
+    if (in_ % 2 != 0) q[in_] = 0;
+  }
+
+  const int out_, in_, pairs_, panels_;
+  Scratch* const scratch_;
+  AlignedBuffer<int8_t> weights_;       // simd_int8_kernel.h
+  std::vector<float> channel_scales_;
+};
+
+class SimdInt8Backend final : public DenseBackend {
+ public:
+  explicit SimdInt8Backend(const DenseOptions& options) {
+    scratch_.threads = options.threads;
+    scratch_.max_rows = options.max_rows;
+    scratch_.row_scales.resize(options.max_rows);
+  }
+
+  std::unique_ptr<DenseLayer> Pack(const float* weights, int out, int in) override {
+    const size_t needed = static_cast<size_t>(scratch_.max_rows) * 2 * CeilDiv(in, 2);
+    if (scratch_.x.size() < needed) scratch_.x = AlignedBuffer<int16_t>(needed);
+    return std::make_unique<SimdInt8Layer>(weights, out, in, &scratch_);
+  }
+
+  void Prepare(int max_rows) override { STRIA_CHECK(max_rows <= scratch_.max_rows); }
+  size_t scratch_bytes() const override { return scratch_.x.bytes() + scratch_.row_scales.size() * 4; }
+  const char* name() const override { return "int8, 16-bit products"; }
+
+ private:
+  Scratch scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<DenseBackend> MakeSimdInt8Backend(const DenseOptions& options) {
+  return std::make_unique<SimdInt8Backend>(options);
+}
+
+}  // namespace stria
