@@ -13,19 +13,29 @@ _AVX512 = _AVX2 + [
     "-Wno-maybe-uninitialized",
 ]
 
-_TARGET_COPTS = {
+_AVX512VNNI = _AVX512 + ["-mavx512vnni"]
+
+# The targets of kernels/target.h.
+_TARGETS = {
     "portable": [],
     "avx2": _AVX2,
     "avx512": _AVX512,
-    "avx512vnni": _AVX512 + ["-mavx512vnni"],
+    "avx512vnni": _AVX512VNNI,
 }
 
-def simd_library(name, srcs, hdrs = [], copts = [], deps = []):
+# Only for kernels that use bfloat16 dot products where avx512vnni is chosen and the machine has them.
+_EXTRA_TARGETS = {
+    "avx512bf16": _AVX512VNNI + ["-mavx512bf16"],
+}
+
+def simd_library(name, srcs, hdrs = [], copts = [], deps = [], extra_targets = []):
     """Like cc_library, for sources that put their code into namespace stria::STRIA_SIMD (simd.h).
 
     -O3 unrolls the small loops over arrays of vectors, so that they live in registers.
     """
-    for target, target_copts in _TARGET_COPTS.items():
+    targets = dict(_TARGETS)
+    targets.update({target: _EXTRA_TARGETS[target] for target in extra_targets})
+    for target, target_copts in targets.items():
         cc_library(
             name = "%s_%s" % (name, target),
             srcs = srcs + hdrs,
@@ -37,5 +47,5 @@ def simd_library(name, srcs, hdrs = [], copts = [], deps = []):
         name = name,
         hdrs = hdrs,
         visibility = ["//visibility:private"],
-        deps = deps + [":%s_%s" % (name, target) for target in _TARGET_COPTS] + ["//kernels/simd"],
+        deps = deps + [":%s_%s" % (name, target) for target in targets] + ["//kernels/simd"],
     )

@@ -11,7 +11,9 @@
 #include "base/float16.h"
 #include "kernels/target.h"
 
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512BF16__)
+#define STRIA_SIMD avx512bf16
+#elif defined(__AVX512VNNI__)
 #define STRIA_SIMD avx512vnni
 #elif defined(__AVX512BW__)
 #define STRIA_SIMD avx512

@@ -41,6 +41,8 @@ inline void StoreSums4(float* p, F a, F b, F c, F d) {
   _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
 }
 
+inline F AsFloat(I a) { return _mm256_castsi256_ps(a); }
+inline I AsBits(F a) { return _mm256_castps_si256(a); }
 inline I LoadBytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline void StoreBytes(void* p, I a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a); }
 inline I SetWord(int32_t x) { return _mm256_set1_epi32(x); }

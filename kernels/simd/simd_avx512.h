@@ -49,6 +49,8 @@ inline void StoreSums4(float* p, F a, F b, F c, F d) {
   _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
 }
 
+inline F AsFloat(I a) { return _mm512_castsi512_ps(a); }
+inline I AsBits(F a) { return _mm512_castps_si512(a); }
 inline I LoadBytes(const void* p) { return _mm512_loadu_si512(p); }
 inline void StoreBytes(void* p, I a) { _mm512_storeu_si512(p, a); }
 inline I SetWord(int32_t x) { return _mm512_set1_epi32(x); }
@@ -85,6 +87,16 @@ constexpr int DotsPerSum(int max_product) { return 32767 / (2 * max_product); }
 inline I DotBytes(I sum, I u8, I s8) { return _mm512_add_epi16(sum, _mm512_maddubs_epi16(u8, s8)); }
 inline I Widen(I sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 inline I DotWords(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
+#endif
+
+#if defined(__AVX512BF16__)
+#define STRIA_SIMD_BF16 1
+inline void StoreBf16(uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+inline F DotBf16(F sum, I a, I b) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
 #endif
 
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

@@ -1,6 +1,7 @@
 // Four lanes in the compiler's own vector types: runs everywhere, and says what each operation means.
 #pragma once
 
+#include <bit>
 #include <cstring>
 
 namespace stria::STRIA_SIMD {
@@ -50,6 +51,8 @@ inline void StoreSums4(float* p, F a, F b, F c, F d) {  // the sums of a, b, c a
   Store(p, sums);
 }
 
+inline F AsFloat(I a) { return reinterpret_cast<F>(a); }
+inline I AsBits(F a) { return reinterpret_cast<I>(a); }
 inline I LoadBytes(const void* p) {
   I x;
   std::memcpy(&x, p, sizeof x);
@@ -104,6 +107,20 @@ inline I DotWords(I sum, I a, I b) {  // two signed 16-bit products to each lane
   const S16 x = reinterpret_cast<S16>(a), y = reinterpret_cast<S16>(b);
   for (int lane = 0; lane < kLanes; ++lane) {
     sum[lane] += int32_t{x[2 * lane]} * y[2 * lane] + int32_t{x[2 * lane + 1]} * y[2 * lane + 1];
+  }
+  return sum;
+}
+
+// Bfloat16 pairs: lanes of two bfloat16 each. On real machines only where AVX-512 has them; here so that tests can run it.
+#define STRIA_SIMD_BF16 1
+inline void StoreBf16(uint16_t* p, F x) {
+  for (int i = 0; i < kLanes; ++i) p[i] = ToBFloat16(x[i]).bits;
+}
+inline F DotBf16(F sum, I a, I b) {
+  for (int i = 0; i < kLanes; ++i) {
+    const uint32_t x = static_cast<uint32_t>(a[i]), y = static_cast<uint32_t>(b[i]);
+    sum[i] += std::bit_cast<float>(x << 16) * std::bit_cast<float>(y << 16);
+    sum[i] += std::bit_cast<float>(x & 0xffff0000u) * std::bit_cast<float>(y & 0xffff0000u);
   }
   return sum;
 }
