@@ -55,7 +55,11 @@ void EngineImpl::Admit() {
     sequence.cache = std::make_unique<SequenceCache>(layout_, *pool_, page_counts_, sequence.start.plan);
     sequence.staging = PromptStaging::Take(layout_, model_.hidden, sequence.prompt_tokens(), *pool_, options_.poison);
     // MayBegin counted exactly this.
-    STRIA_CHECK(sequence.staging && sequence.cache->AllocatePrompt(sequence.prompt_tokens(), tiers_));
+    STRIA_CHECK(sequence.staging != nullptr);
+    if (!sequence.cache->AllocatePrompt(sequence.prompt_tokens(), tiers_, Placement::kNeighbours)) {
+      sequence.cache = std::make_unique<SequenceCache>(layout_, *pool_, page_counts_, sequence.start.plan);
+      STRIA_CHECK(sequence.cache->AllocatePrompt(sequence.prompt_tokens(), tiers_, Placement::kGaps));
+    }
     transformer_.Embed(sequence.start.prompt, sequence.staging->residual());
   }
   admission_stale_ = false;
@@ -169,7 +173,8 @@ void EngineImpl::Decode(Sequences batch) {
 }
 
 bool EngineImpl::Grow(Sequence& sequence) {
-  while (!sequence.cache->AllocateNextPage(tiers_)) {
+  while (!sequence.cache->AllocateNextPage(tiers_, Placement::kNeighbours) &&
+         !sequence.cache->AllocateNextPage(tiers_, Placement::kGaps)) {
     Sequence& newest = *active_.back();
     if (newest.staging) {
       SendBack(newest);

@@ -64,13 +64,13 @@ uint32_t PagePool::ClassOf(size_t page_bytes) {
   return static_cast<uint32_t>(classes_.size() - 1);
 }
 
-std::optional<PageId> PagePool::Allocate(size_t page_bytes, PageRun& run, uint32_t expected) {
+std::optional<PageId> PagePool::Allocate(size_t page_bytes, PageRun& run, uint32_t expected, Placement placement) {
   const uint32_t size_class = ClassOf(page_bytes);
   const bool usable = run.slab != PageRun::kNone && run.next < run.end && slabs_[run.slab].generation == run.generation &&
                       slabs_[run.slab].size_class == size_class && !Bit(slabs_[run.slab].used_bits, run.next);
   if (!usable) {
     EndRun(run);
-    if (!CutRun(size_class, std::max<uint32_t>(expected, 1), run)) return std::nullopt;
+    if (!CutRun(size_class, std::max<uint32_t>(expected, 1), placement, run)) return std::nullopt;
   }
   return Use(run);
 }
@@ -130,7 +130,7 @@ void PagePool::EndRun(PageRun& run) {
   run = PageRun();
 }
 
-bool PagePool::CutRun(uint32_t class_index, uint32_t want, PageRun& run) {
+bool PagePool::CutRun(uint32_t class_index, uint32_t want, Placement placement, PageRun& run) {
   SizeClass& size_class = classes_[class_index];
   want = std::min(want, size_class.per_slab);
   const uint32_t good = std::min(want, kGoodRun);
@@ -142,7 +142,8 @@ bool PagePool::CutRun(uint32_t class_index, uint32_t want, PageRun& run) {
     const Gap gap = LongestGap(slabs_[index], size_class.per_slab, want);
     if (gap.length > best.length) best = gap, chosen = index;
   }
-  if (best.length < good && FreeSlabs() > 0) {
+  const bool has_gap = best.length > 0 || !size_class.lists[kKept].empty();
+  if (best.length < good && FreeSlabs() > 0 && (placement == Placement::kNeighbours || !has_gap)) {
     chosen = TakeSlab(class_index);
     best = {.begin = 0, .length = size_class.per_slab};
   }

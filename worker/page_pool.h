@@ -33,6 +33,10 @@ struct PageRun {
   uint32_t next = 0, end = 0;
 };
 
+// What matters more when a run ends: neighbours, even if that opens a fresh slab while others have gaps; or not to open one.
+// What Fits promised is certain to be had only with kGaps.
+enum class Placement { kNeighbours, kGaps };
+
 // So many pages of one size.
 struct PageDemand {
   size_t page_bytes = 0;
@@ -49,7 +53,8 @@ class PagePool {
 
   // A page with one reference, or nothing when the pool is full. `expected`: pages that the stream will ask for soon, this
   // one included; they get neighbouring places where possible.
-  std::optional<PageId> Allocate(size_t page_bytes, PageRun& run, uint32_t expected = kGrowthRun);
+  std::optional<PageId> Allocate(size_t page_bytes, PageRun& run, uint32_t expected = kGrowthRun,
+                                 Placement placement = Placement::kNeighbours);
   void Ref(PageId id) { ++pages_[id].refs; }
   void Unref(PageId id);  // the last reference returns the page
   void EndRun(PageRun& run);  // gives up the unused rest
@@ -102,7 +107,7 @@ class PagePool {
   uint32_t TakeSlab(uint32_t size_class);
   void ReturnSlab(uint32_t index);
   void Relist(uint32_t index);
-  bool CutRun(uint32_t size_class, uint32_t want, PageRun& run);
+  bool CutRun(uint32_t size_class, uint32_t want, Placement placement, PageRun& run);
   Gap LongestGap(const Slab& slab, uint32_t per_slab, uint32_t enough) const;
   PageId Use(PageRun& run);
 

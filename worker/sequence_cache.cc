@@ -21,41 +21,42 @@ SequenceCache::~SequenceCache() {
   pool_.EndRun(ring_run_);
 }
 
-bool SequenceCache::AllocatePrompt(uint32_t tokens, const TierVector& tiers) {
+bool SequenceCache::AllocatePrompt(uint32_t tokens, const TierVector& tiers, Placement placement) {
   for (int i = 0; i < layout_.layers(); ++i) {
-    const auto id = pool_.Allocate(layout_.ring_bytes(i), ring_run_, layout_.layers() - i);
+    const auto id = pool_.Allocate(layout_.ring_bytes(i), ring_run_, layout_.layers() - i, placement);
     if (!id) return false;
     layers_[i].ring_id = *id;
     layers_[i].ring = reinterpret_cast<Half*>(pool_.data(*id));
     bytes_ += layout_.ring_bytes(i);
   }
   const uint32_t pages = tokens / kPageTokens;
-  return AllocatePages(0, pages, pages, tiers);
+  return AllocatePages(0, pages, pages, tiers, placement);
 }
 
-bool SequenceCache::AllocateNextPage(const TierVector& tiers) {
+bool SequenceCache::AllocateNextPage(const TierVector& tiers, Placement placement) {
   const uint32_t pages = (tokens_ + 1) / kPageTokens;
-  return AllocatePages(sealed_pages_, pages, kGrowthRun, tiers);
+  return AllocatePages(sealed_pages_, pages, kGrowthRun, tiers, placement);
 }
 
-bool SequenceCache::AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers) {
+bool SequenceCache::AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers,
+                                  Placement placement) {
   for (int i = 0; i < layout_.layers(); ++i) {
     Layer& layer = layers_[i];
     // A page that an earlier, failed attempt got for this layer is still there.
     for (auto page = static_cast<uint32_t>(layer.keys.ids.size()); page < end; ++page) {
       const Width width = layout_.PageWidths(plan_, tiers, i, page).keys;
-      if (!Append(layer.keys, layout_.key_page_bytes(i, width), width, expected - (page - begin))) return false;
+      if (!Append(layer.keys, layout_.key_page_bytes(i, width), width, expected - (page - begin), placement)) return false;
     }
     for (auto page = static_cast<uint32_t>(layer.values.ids.size()); page < end; ++page) {
       const Width width = layout_.PageWidths(plan_, tiers, i, page).values;
-      if (!Append(layer.values, layout_.value_page_bytes(i, width), width, expected - (page - begin))) return false;
+      if (!Append(layer.values, layout_.value_page_bytes(i, width), width, expected - (page - begin), placement)) return false;
     }
   }
   return true;
 }
 
-bool SequenceCache::Append(Stream& stream, size_t bytes, Width width, uint32_t expected) {
-  const auto id = pool_.Allocate(bytes, stream.run, expected);
+bool SequenceCache::Append(Stream& stream, size_t bytes, Width width, uint32_t expected, Placement placement) {
+  const auto id = pool_.Allocate(bytes, stream.run, expected, placement);
   if (!id) return false;
   stream.ids.push_back(*id);
   stream.pages.push_back({.data = pool_.data(*id), .width = width});

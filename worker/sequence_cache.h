@@ -34,9 +34,9 @@ class SequenceCache {
 
   // Rings, and the pages that a prompt of so many tokens fills, at the widths in force. False: the pool is full; what
   // was taken meanwhile returns with this object.
-  bool AllocatePrompt(uint32_t tokens, const TierVector& tiers);
+  bool AllocatePrompt(uint32_t tokens, const TierVector& tiers, Placement placement);
   // The page that the next token completes, in every layer. Does nothing unless the next token completes one and none is there.
-  bool AllocateNextPage(const TierVector& tiers);
+  bool AllocateNextPage(const TierVector& tiers, Placement placement);
 
   uint32_t tokens() const { return tokens_; }
   uint32_t tail() const { return tokens_ - sealed_pages_ * kPageTokens; }
@@ -80,8 +80,8 @@ class SequenceCache {
     PageId ring_id = 0;
   };
 
-  bool AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers);
-  bool Append(Stream& stream, size_t bytes, Width width, uint32_t expected);
+  bool AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers, Placement placement);
+  bool Append(Stream& stream, size_t bytes, Width width, uint32_t expected, Placement placement);
 
   const CacheLayout& layout_;
   PagePool& pool_;
