@@ -26,8 +26,12 @@ namespace stria {
 HWY_EXPORT(ToBFloat16Impl);
 HWY_EXPORT(ToFloatImpl);
 
-void ConvertToBFloat16(const float* from, int n, BFloat16* to) { HWY_DYNAMIC_DISPATCH(ToBFloat16Impl)(from, n, to); }
-void ConvertToFloat(const BFloat16* from, int n, float* to) { HWY_DYNAMIC_DISPATCH(ToFloatImpl)(from, n, to); }
+void ConvertToBFloat16(const float* from, int n, BFloat16* to) {
+  HWY_DYNAMIC_DISPATCH(ToBFloat16Impl)(from, n, to);
+}
+void ConvertToFloat(const BFloat16* from, int n, float* to) {
+  HWY_DYNAMIC_DISPATCH(ToFloatImpl)(from, n, to);
+}
 
 }  // namespace stria
 #endif

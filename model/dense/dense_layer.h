@@ -1,5 +1,6 @@
-// Linear layers y = x Wᵀ, packed once and reused at every row count. A backend is one arithmetic on this machine; the layers
-// that it packs share its scratch and its compiled primitives, so they run one at a time, from one thread.
+// Linear layers y = x Wᵀ, packed once and reused at every row count. A backend is one arithmetic on this
+// machine; the layers that it packs share its scratch and its compiled primitives, so they run one at a time,
+// from one thread.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@ class DenseLayer {
  public:
   virtual ~DenseLayer() = default;
 
-  // y [rows, out] = x [rows, in] Wᵀ. x and y do not overlap. Opens OpenMP regions of the backend's thread count.
-  // Allocates nothing for row counts that the backend was prepared for.
+  // y [rows, out] = x [rows, in] Wᵀ. x and y do not overlap. Opens OpenMP regions of the backend's thread
+  // count. Allocates nothing for row counts that the backend was prepared for.
   virtual void Run(int rows, const float* x, float* y) = 0;
 
   virtual size_t weight_bytes() const = 0;
@@ -39,14 +40,15 @@ struct DenseOptions {
   int max_rows = 1;  // most rows of one Run
 };
 
-// Prompt rows: weights rounded to bf16, activations too where the machine multiplies bf16 (AVX512-BF16), f32 sums. Elsewhere
-// the same rounded weights with float32 activations. A row's last bits may depend on how many rows run with it.
+// Prompt rows: weights rounded to bf16, activations too where the machine multiplies bf16 (AVX512-BF16), f32
+// sums. Elsewhere the same rounded weights with float32 activations. A row's last bits may depend on how many
+// rows run with it.
 std::unique_ptr<DenseBackend> MakeFloatBackend(const DenseOptions& options);
 
-// Decode rows: int8 weights with one scale per output channel, activations of two int8 digits with one scale per row
-// (quantize.h). Sums are exact integers, so a row's result is the same bits whatever runs beside it, at any thread count and
-// on any instruction set. oneDNN where the machine has AVX512-VNNI, else our own 16-bit kernel: byte products of older
-// instruction sets saturate (vpmaddubsw).
+// Decode rows: int8 weights with one scale per output channel, activations of two int8 digits with one scale
+// per row (quantize.h). Sums are exact integers, so a row's result is the same bits whatever runs beside it,
+// at any thread count and on any instruction set. oneDNN where the machine has AVX512-VNNI, else our own
+// 16-bit kernel: byte products of older instruction sets saturate (vpmaddubsw).
 std::unique_ptr<DenseBackend> MakeInt8Backend(const DenseOptions& options);
 
 }  // namespace stria

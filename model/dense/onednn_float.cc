@@ -29,14 +29,16 @@ class OneDnnFloatLayer final : public DenseLayer {
     const int64_t in = matmul->in(), out = matmul->out();
     AlignedBuffer<BFloat16> rounded(in * out);
 #pragma omp parallel for num_threads(scratch->threads) schedule(static)
-    for (int64_t row = 0; row < out; ++row) ConvertToBFloat16(weights + row * in, in, rounded.data() + row * in);
+    for (int64_t row = 0; row < out; ++row)
+      ConvertToBFloat16(weights + row * in, in, rounded.data() + row * in);
     if (bf16) {
       weights_ = matmul->Pack(rounded.data());
       return;
     }
     AlignedBuffer<float> widened(in * out);
 #pragma omp parallel for num_threads(scratch->threads) schedule(static)
-    for (int64_t row = 0; row < out; ++row) ConvertToFloat(rounded.data() + row * in, in, widened.data() + row * in);
+    for (int64_t row = 0; row < out; ++row)
+      ConvertToFloat(rounded.data() + row * in, in, widened.data() + row * in);
     weights_ = matmul->Pack(widened.data());
   }
 
@@ -73,7 +75,8 @@ class OneDnnFloatBackend final : public DenseBackend {
  public:
   OneDnnFloatBackend(const DenseOptions& options, bool bf16)
       : bf16_(bf16),
-        matmuls_({bf16 ? Type::bf16 : Type::f32, bf16 ? Type::bf16 : Type::f32, Type::f32}, options.max_rows) {
+        matmuls_({bf16 ? Type::bf16 : Type::f32, bf16 ? Type::bf16 : Type::f32, Type::f32},
+                 options.max_rows) {
     omp_set_num_threads(options.threads);
     scratch_.threads = options.threads;
     scratch_.max_rows = options.max_rows;
@@ -91,7 +94,9 @@ class OneDnnFloatBackend final : public DenseBackend {
   }
 
   size_t scratch_bytes() const override { return scratch_.x.bytes() + matmuls_.scratchpad_bytes(); }
-  const char* name() const override { return bf16_ ? "bf16 (oneDNN)" : "bf16 weights, f32 products (oneDNN)"; }
+  const char* name() const override {
+    return bf16_ ? "bf16 (oneDNN)" : "bf16 weights, f32 products (oneDNN)";
+  }
 
  private:
   const bool bf16_;

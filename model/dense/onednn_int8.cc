@@ -24,7 +24,9 @@ struct Scratch {
   AlignedBuffer<int32_t> sums;       // [2 · max_rows, widest output]
   std::vector<float> row_scales;     // [max_rows]
 
-  size_t bytes() const { return quantized.bytes() + digits.bytes() + sums.bytes() + row_scales.size() * sizeof(float); }
+  size_t bytes() const {
+    return quantized.bytes() + digits.bytes() + sums.bytes() + row_scales.size() * sizeof(float);
+  }
 };
 
 class OneDnnInt8Layer final : public DenseLayer {
@@ -59,8 +61,8 @@ class OneDnnInt8Layer final : public DenseLayer {
     for (int64_t piece = 0; piece < pieces; ++piece) {
       const int64_t begin = out * piece / pieces, end = out * (piece + 1) / pieces;
       for (int64_t row = 0; row < rows; ++row) {
-        JoinDigits(s.sums.data() + 2 * row * out + begin, s.sums.data() + (2 * row + 1) * out + begin, s.row_scales[row],
-                   channel_scales_.data() + begin, end - begin, y + row * out + begin);
+        JoinDigits(s.sums.data() + 2 * row * out + begin, s.sums.data() + (2 * row + 1) * out + begin,
+                   s.row_scales[row], channel_scales_.data() + begin, end - begin, y + row * out + begin);
       }
     }
   }

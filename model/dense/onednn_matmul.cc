@@ -15,16 +15,17 @@ memory::desc RowMajor(int rows, int columns, memory::data_type type) {
 
 OneDnnMatmul::OneDnnMatmul(OneDnnContext* context, MatmulTypes types, int out, int in, int typical_rows)
     : context_(context), types_(types), out_(out), in_(in) {
-  packed_ = Describe(typical_rows, memory::desc({in, out}, types.weights, memory::format_tag::any)).weights_desc();
+  packed_ =
+      Describe(typical_rows, memory::desc({in, out}, types.weights, memory::format_tag::any)).weights_desc();
   weights_ = memory(packed_, context->engine, nullptr);
 }
 
 dnnl::matmul::primitive_desc OneDnnMatmul::Describe(int rows, const memory::desc& weights) const {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return dnnl::matmul::primitive_desc(
-      dnnl::matmul::desc(RowMajor(rows, in_, types_.source), weights, RowMajor(rows, out_, types_.destination)),
-      attributes, context_->engine);
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(RowMajor(rows, in_, types_.source), weights,
+                                                         RowMajor(rows, out_, types_.destination)),
+                                      attributes, context_->engine);
 }
 
 AlignedBuffer<std::byte> OneDnnMatmul::Pack(const void* weights) const {
@@ -63,7 +64,8 @@ void OneDnnMatmul::Run(int rows, const void* source, const void* weights, void* 
                                   {DNNL_ARG_WEIGHTS, weights_.get()},
                                   {DNNL_ARG_DST, compiled.destination.get()},
                                   {DNNL_ARG_SCRATCHPAD, compiled.scratchpad.get()}};
-  STRIA_CHECK(dnnl_primitive_execute(compiled.primitive.get(), context_->stream.get(), 4, args) == dnnl_success);
+  STRIA_CHECK(dnnl_primitive_execute(compiled.primitive.get(), context_->stream.get(), 4, args) ==
+              dnnl_success);
 }
 
 OneDnnMatmul* OneDnnMatmuls::Get(int out, int in) {

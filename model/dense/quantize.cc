@@ -61,13 +61,16 @@ HWY_EXPORT(QuantizeRowImpl);
 HWY_EXPORT(SplitDigitsImpl);
 HWY_EXPORT(JoinDigitsImpl);
 
-float QuantizeRow(const float* x, int n, int16_t* q) { return HWY_DYNAMIC_DISPATCH(QuantizeRowImpl)(x, n, q); }
+float QuantizeRow(const float* x, int n, int16_t* q) {
+  return HWY_DYNAMIC_DISPATCH(QuantizeRowImpl)(x, n, q);
+}
 
 void SplitDigits(const int16_t* q, int n, int8_t* hi, int8_t* lo) {
   HWY_DYNAMIC_DISPATCH(SplitDigitsImpl)(q, n, hi, lo);
 }
 
-void JoinDigits(const int32_t* hi, const int32_t* lo, float row_scale, const float* channel_scales, int n, float* y) {
+void JoinDigits(const int32_t* hi, const int32_t* lo, float row_scale, const float* channel_scales, int n,
+                float* y) {
   HWY_DYNAMIC_DISPATCH(JoinDigitsImpl)(hi, lo, row_scale, channel_scales, n, y);
 }
 

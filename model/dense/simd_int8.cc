@@ -72,7 +72,8 @@ class SimdInt8Layer final : public DenseLayer {
     for (int o = 0; o < kPanelOutputs; ++o) {
       const int output = panel * kPanelOutputs + o;
       if (output >= out_) break;
-      channel_scales_[output] = QuantizeChannel(weights + static_cast<int64_t>(output) * in_, in_, row.data());
+      channel_scales_[output] =
+          QuantizeChannel(weights + static_cast<int64_t>(output) * in_, in_, row.data());
       for (int i = 0; i < in_; ++i) {
         weights_[((static_cast<size_t>(panel) * pairs_ + i / 2) * kPanelOutputs + o) * 2 + i % 2] = row[i];
       }
@@ -87,7 +88,7 @@ class SimdInt8Layer final : public DenseLayer {
 
   const int out_, in_, pairs_, panels_;
   Scratch* const scratch_;
-  AlignedBuffer<int8_t> weights_;       // simd_int8_kernel.h
+  AlignedBuffer<int8_t> weights_;  // simd_int8_kernel.h
   std::vector<float> channel_scales_;
 };
 

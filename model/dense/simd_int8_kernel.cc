@@ -88,7 +88,8 @@ void Tile(const PanelArgs& args, int panel, int row) {
     const float row_scale = args.row_scales[row + r];
     float scaled[kPanelOutputs];
     for (int o = 0; o < kPanelOutputs; ++o) {
-      scaled[o] = static_cast<float>(totals[r * kPanelOutputs + o]) * (row_scale * args.channel_scales[first + o]);
+      scaled[o] =
+          static_cast<float>(totals[r * kPanelOutputs + o]) * (row_scale * args.channel_scales[first + o]);
     }
     std::memcpy(y, scaled, sizeof(float) * count);
   }
@@ -99,10 +100,17 @@ void RunPanelsImpl(const PanelArgs& args, int begin, int end) {
     int row = 0;
     for (; row + 4 <= args.rows; row += 4) Tile<4>(args, panel, row);
     switch (args.rows - row) {
-      case 3: Tile<3>(args, panel, row); break;
-      case 2: Tile<2>(args, panel, row); break;
-      case 1: Tile<1>(args, panel, row); break;
-      default: break;
+      case 3:
+        Tile<3>(args, panel, row);
+        break;
+      case 2:
+        Tile<2>(args, panel, row);
+        break;
+      case 1:
+        Tile<1>(args, panel, row);
+        break;
+      default:
+        break;
     }
   }
 }
@@ -115,7 +123,9 @@ namespace stria {
 
 HWY_EXPORT(RunPanelsImpl);
 
-void RunPanels(const PanelArgs& args, int begin, int end) { HWY_DYNAMIC_DISPATCH(RunPanelsImpl)(args, begin, end); }
+void RunPanels(const PanelArgs& args, int begin, int end) {
+  HWY_DYNAMIC_DISPATCH(RunPanelsImpl)(args, begin, end);
+}
 
 }  // namespace stria
 #endif

@@ -1,7 +1,9 @@
 #include "model/transformer/rotary_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <numbers>
 
 namespace stria {
@@ -26,9 +28,11 @@ double PairOfRotations(double rotations, const ModelConfig& config) {
 
 void StretchYarn(const ModelConfig& config, std::vector<double>& frequencies) {
   const double low = std::max(0.0, std::floor(PairOfRotations(config.rope.beta_fast, config)));
-  const double high = std::min(config.rope_dims - 1.0, std::ceil(PairOfRotations(config.rope.beta_slow, config)));
+  const double high =
+      std::min(config.rope_dims - 1.0, std::ceil(PairOfRotations(config.rope.beta_slow, config)));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double interpolated = std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
+    const double interpolated =
+        std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
     frequencies[i] *= (1 - interpolated) + interpolated / config.rope.factor;
   }
 }
@@ -39,7 +43,8 @@ std::vector<double> RotaryFrequencies(const ModelConfig& config) {
   const RopeScaling& scaling = config.rope;
   std::vector<double> frequencies(config.rope_dims / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    frequencies[i] = std::pow(static_cast<double>(config.rope_base), -2.0 * static_cast<double>(i) / config.rope_dims);
+    frequencies[i] =
+        std::pow(static_cast<double>(config.rope_base), -2.0 * static_cast<double>(i) / config.rope_dims);
   }
   switch (scaling.kind) {
     case RopeScaling::Kind::kNone:
@@ -60,22 +65,34 @@ std::vector<double> RotaryFrequencies(const ModelConfig& config) {
   return frequencies;
 }
 
-double RotaryMagnitude(const RopeScaling& scaling) {
-  if (scaling.kind != RopeScaling::Kind::kYarn) return 1;
-  return scaling.attention_factor * (1 + 0.1 * std::log(static_cast<double>(scaling.factor)));
+RotaryTable::RotaryTable(const ModelConfig& config)
+    : pairs_(config.rope_dims / 2),
+      fine_bits_((std::bit_width(static_cast<uint32_t>(config.context_length)) + 1) / 2) {
+  const std::vector<double> frequencies = RotaryFrequencies(config);
+  const auto fill = [&](int count, int step, double magnitude) {
+    std::vector<float> table(static_cast<size_t>(count) * 2 * pairs_);
+    for (int n = 0; n < count; ++n) {
+      float* cosines = table.data() + static_cast<size_t>(n) * 2 * pairs_;
+      for (int i = 0; i < pairs_; ++i) {
+        const double angle = static_cast<double>(n) * step * frequencies[i];
+        cosines[i] = static_cast<float>(magnitude * std::cos(angle));
+        cosines[pairs_ + i] = static_cast<float>(magnitude * std::sin(angle));
+      }
+    }
+    return table;
+  };
+  const int fine = 1 << fine_bits_;
+  fine_ = fill(fine, 1, config.rope.kind == RopeScaling::Kind::kYarn ? config.rope.attention_factor : 1);
+  coarse_ = fill((config.context_length + fine - 1) / fine, fine, 1);
 }
 
-RotaryTable::RotaryTable(const ModelConfig& config)
-    : pairs_(config.rope_dims / 2), values_(static_cast<size_t>(config.context_length) * 2 * pairs_) {
-  const std::vector<double> frequencies = RotaryFrequencies(config);
-  const double magnitude = RotaryMagnitude(config.rope);
-#pragma omp parallel for schedule(static)
-  for (int position = 0; position < config.context_length; ++position) {
-    float* cosines = values_.data() + static_cast<size_t>(position) * 2 * pairs_;
-    for (int i = 0; i < pairs_; ++i) {
-      cosines[i] = static_cast<float>(magnitude * std::cos(position * frequencies[i]));
-      cosines[pairs_ + i] = static_cast<float>(magnitude * std::sin(position * frequencies[i]));
-    }
+void RotaryTable::Angles(int position, float* cosines, float* sines) const {
+  const size_t stride = 2 * static_cast<size_t>(pairs_);
+  const float* fine = fine_.data() + (position & ((1 << fine_bits_) - 1)) * stride;
+  const float* coarse = coarse_.data() + (position >> fine_bits_) * stride;
+  for (int i = 0; i < pairs_; ++i) {
+    cosines[i] = coarse[i] * fine[i] - coarse[pairs_ + i] * fine[pairs_ + i];
+    sines[i] = coarse[pairs_ + i] * fine[i] + coarse[i] * fine[pairs_ + i];
   }
 }
 

@@ -29,7 +29,8 @@ void RmsNormImpl(const float* x, const float* weight, float epsilon, int n, floa
   for (i = 0; i < n; ++i) out[i] = x[i] * inverse * weight[i];
 }
 
-void RotateImpl(const float* x, const float* cosines, const float* sines, int pairs, int head_dim, float* out) {
+void RotateImpl(const float* x, const float* cosines, const float* sines, int pairs, int head_dim,
+                float* out) {
   for (int i = 0; i < pairs; ++i) {
     const float a = x[i], b = x[i + pairs];
     out[i] = a * cosines[i] - b * sines[i];
@@ -38,7 +39,8 @@ void RotateImpl(const float* x, const float* cosines, const float* sines, int pa
   for (int i = 2 * pairs; i < head_dim; ++i) out[i] = x[i];
 }
 
-void SwiGluImpl(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, int n, float* HWY_RESTRICT out) {
+void SwiGluImpl(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, int n,
+                float* HWY_RESTRICT out) {
   const hn::ScalableTag<float> d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const auto one = hn::Set(d, 1.0f);
@@ -74,7 +76,9 @@ void Rotate(const float* x, const float* cosines, const float* sines, int pairs,
   HWY_DYNAMIC_DISPATCH(RotateImpl)(x, cosines, sines, pairs, head_dim, out);
 }
 
-void SwiGlu(const float* gate, const float* up, int n, float* out) { HWY_DYNAMIC_DISPATCH(SwiGluImpl)(gate, up, n, out); }
+void SwiGlu(const float* gate, const float* up, int n, float* out) {
+  HWY_DYNAMIC_DISPATCH(SwiGluImpl)(gate, up, n, out);
+}
 
 void AddInto(const float* x, int n, float* sum) { HWY_DYNAMIC_DISPATCH(AddIntoImpl)(x, n, sum); }
 

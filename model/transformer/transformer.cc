@@ -25,17 +25,20 @@ constexpr int kSerialRows = 4;
 
 absl::Status Check(const ModelConfig& c, const TransformerOptions& o) {
   const auto refuse = [](std::string_view what, int value) {
-    return absl::InvalidArgumentError(absl::StrCat("transformer: ", absl::string_view(what.data(), what.size()), " is ", value));
+    return absl::InvalidArgumentError(
+        absl::StrCat("transformer: ", absl::string_view(what.data(), what.size()), " is ", value));
   };
   if (c.layers < 1) return refuse("layers", c.layers);
   if (c.hidden < 1) return refuse("hidden", c.hidden);
   if (c.heads < 1) return refuse("heads", c.heads);
-  if (c.kv_heads < 1 || c.heads % c.kv_heads != 0) return refuse("kv_heads, which must divide heads,", c.kv_heads);
+  if (c.kv_heads < 1 || c.heads % c.kv_heads != 0)
+    return refuse("kv_heads, which must divide heads,", c.kv_heads);
   if (c.head_dim < 2) return refuse("head_dim", c.head_dim);
   if (c.ffn < 1) return refuse("ffn", c.ffn);
   if (c.vocab < 1) return refuse("vocab", c.vocab);
   if (c.context_length < 1) return refuse("context_length", c.context_length);
-  if (c.rope_dims < 2 || c.rope_dims % 2 != 0 || c.rope_dims > c.head_dim) return refuse("rope_dims", c.rope_dims);
+  if (c.rope_dims < 2 || c.rope_dims % 2 != 0 || c.rope_dims > c.head_dim)
+    return refuse("rope_dims", c.rope_dims);
   const size_t divisors = c.rope.frequency_divisors.size();
   if (divisors != 0 && divisors != static_cast<size_t>(c.rope_dims / 2)) {
     return refuse("count of rotary divisors", static_cast<int>(divisors));
@@ -87,6 +90,7 @@ class TransformerImpl final : public Transformer {
     gate_up_ = AlignedBuffer<float>(rows * 2 * config_.ffn);
     activated_ = AlignedBuffer<float>(rows * config_.ffn);
     branch_ = AlignedBuffer<float>(rows * config_.hidden);
+    angles_ = AlignedBuffer<float>(rows * 2 * rotary_.pairs());
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -96,9 +100,9 @@ class TransformerImpl final : public Transformer {
   }
 
   size_t scratch_bytes() const override {
-    return normed_.bytes() + qkv_.bytes() + q_.bytes() + k_.bytes() + v_.bytes() + attended_.bytes() + gate_up_.bytes() +
-           activated_.bytes() + branch_.bytes() + float_backend_->scratch_bytes() +
-           (int8_backend_ ? int8_backend_->scratch_bytes() : 0);
+    return normed_.bytes() + qkv_.bytes() + q_.bytes() + k_.bytes() + v_.bytes() + attended_.bytes() +
+           gate_up_.bytes() + activated_.bytes() + branch_.bytes() + angles_.bytes() +
+           float_backend_->scratch_bytes() + (int8_backend_ ? int8_backend_->scratch_bytes() : 0);
   }
 
   const TransformerTimes& times() const override { return times_; }
@@ -108,12 +112,13 @@ class TransformerImpl final : public Transformer {
   void Embed(std::span<const int32_t> tokens, float* residual) const override {
     for (size_t row = 0; row < tokens.size(); ++row) {
       STRIA_CHECK(tokens[row] >= 0 && tokens[row] < config_.vocab);
-      ConvertToFloat(weights_.embedding.data() + static_cast<size_t>(tokens[row]) * config_.hidden, config_.hidden,
-                     residual + row * config_.hidden);
+      ConvertToFloat(weights_.embedding.data() + static_cast<size_t>(tokens[row]) * config_.hidden,
+                     config_.hidden, residual + row * config_.hidden);
     }
   }
 
-  void Layer(int layer, RowRole role, std::span<const int32_t> positions, float* residual, LayerCache& cache) override {
+  void Layer(int layer, RowRole role, std::span<const int32_t> positions, float* residual,
+             LayerCache& cache) override {
     const int rows = static_cast<int>(positions.size());
     STRIA_CHECK(layer >= 0 && layer < config_.layers);
     STRIA_CHECK(rows >= 1 && rows <= MaxRows(role));
@@ -139,7 +144,8 @@ class TransformerImpl final : public Transformer {
     watch.Lap(times_.dense);
     EachRow(rows, [&](int row) {
       const float* gate = gate_up_.data() + static_cast<size_t>(row) * 2 * config_.ffn;
-      SwiGlu(gate, gate + config_.ffn, config_.ffn, activated_.data() + static_cast<size_t>(row) * config_.ffn);
+      SwiGlu(gate, gate + config_.ffn, config_.ffn,
+             activated_.data() + static_cast<size_t>(row) * config_.ffn);
     });
     watch.Lap(times_.other);
     matrices.down->Run(rows, activated_.data(), branch_.data());
@@ -193,16 +199,22 @@ class TransformerImpl final : public Transformer {
     const int width = q_width + 2 * kv_width;
     float* from = qkv_.data() + static_cast<size_t>(row) * width;
     if (!vectors.qkv_bias.empty()) AddInto(vectors.qkv_bias.data(), width, from);
-    RotateHeads(from, config_.heads, vectors.query_norm, position, q_.data() + static_cast<size_t>(row) * q_width);
-    RotateHeads(from + q_width, config_.kv_heads, vectors.key_norm, position, k_.data() + static_cast<size_t>(row) * kv_width);
+    float* cosines = angles_.data() + static_cast<size_t>(row) * 2 * rotary_.pairs();
+    const float* sines = cosines + rotary_.pairs();
+    rotary_.Angles(position, cosines, cosines + rotary_.pairs());
+    RotateHeads(from, config_.heads, vectors.query_norm, cosines, sines,
+                q_.data() + static_cast<size_t>(row) * q_width);
+    RotateHeads(from + q_width, config_.kv_heads, vectors.key_norm, cosines, sines,
+                k_.data() + static_cast<size_t>(row) * kv_width);
     std::copy_n(from + q_width + kv_width, kv_width, v_.data() + static_cast<size_t>(row) * kv_width);
   }
 
-  void RotateHeads(float* from, int heads, const std::vector<float>& norm, int position, float* to) const {
+  void RotateHeads(float* from, int heads, const std::vector<float>& norm, const float* cosines,
+                   const float* sines, float* to) const {
     const int dim = config_.head_dim;
     for (int head = 0; head < heads; ++head, from += dim, to += dim) {
       if (!norm.empty()) RmsNorm(from, norm.data(), config_.norm_epsilon, dim, from);
-      Rotate(from, rotary_.Cosines(position), rotary_.Sines(position), rotary_.pairs(), dim, to);
+      Rotate(from, cosines, sines, rotary_.pairs(), dim, to);
     }
   }
 
@@ -214,7 +226,7 @@ class TransformerImpl final : public Transformer {
   Weights weights_;
   TransformerTimes times_;
   // Activations of the rows in flight, [max_rows, …].
-  AlignedBuffer<float> normed_, qkv_, q_, k_, v_, attended_, gate_up_, activated_, branch_;
+  AlignedBuffer<float> normed_, qkv_, q_, k_, v_, attended_, gate_up_, activated_, branch_, angles_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A decoder-only transformer (Llama, Qwen2, Qwen3 families) as the engine drives it: row by row of residuals, layer by
-// layer. It owns weights and dense scratch, knows nothing of sequences, pages or sockets; keys and values go through LayerCache.
+// A decoder-only transformer (Llama, Qwen2, Qwen3 families) as the engine drives it: row by row of residuals,
+// layer by layer. It owns weights and dense scratch, knows nothing of sequences, pages or sockets; keys and
+// values go through LayerCache.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,12 @@
 
 namespace stria {
 
-// Arithmetic goes by role, not by row count (DESIGN §7), so a sequence's tokens never depend on its neighbours.
+// Arithmetic goes by role, not by row count (DESIGN §7), so a sequence's tokens never depend on its
+// neighbours.
 enum class RowRole {
   kPrompt,  // bf16 weights and activations, f32 sums
-  kDecode,  // int8 weights per output channel, two-digit int8 activations per token; or bf16 with weights = kBf16
+  kDecode,  // int8 weights per output channel, two-digit int8 activations per token; or bf16 with weights =
+            // kBf16
 };
 
 struct TransformerOptions {
@@ -39,7 +42,8 @@ struct TransformerTimes {
 class Transformer {
  public:
   // Reads and packs all weights. `progress`, when given, is told the share done in [0, 1].
-  static absl::StatusOr<std::unique_ptr<Transformer>> Create(const Checkpoint& checkpoint, const TransformerOptions& options,
+  static absl::StatusOr<std::unique_ptr<Transformer>> Create(const Checkpoint& checkpoint,
+                                                             const TransformerOptions& options,
                                                              std::function<void(double)> progress = nullptr);
   virtual ~Transformer() = default;
 
@@ -56,7 +60,8 @@ class Transformer {
   // One layer over rows = positions.size() rows, in place on residual [rows, hidden]:
   // norm → q, k, v → rotate by positions → cache.AppendAndAttend → output projection → norm → SwiGLU.
   // Nothing is allocated. Rows ≤ the role's maximum.
-  virtual void Layer(int layer, RowRole role, std::span<const int32_t> positions, float* residual, LayerCache& cache) = 0;
+  virtual void Layer(int layer, RowRole role, std::span<const int32_t> positions, float* residual,
+                     LayerCache& cache) = 0;
 
   // logits [rows, vocab] of residual rows [rows, hidden] (final norm and head), only for rows that sample.
   virtual void Head(RowRole role, int rows, const float* residual, float* logits) = 0;

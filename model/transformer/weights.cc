@@ -30,7 +30,8 @@ class Reader {
     for (const Part& part : parts) {
 #pragma omp parallel for num_threads(threads_) schedule(dynamic)
       for (int row = 0; row < part.rows; row += kRowsPerTask) {
-        checkpoint_.Read(part.role, layer, row, std::min(row + kRowsPerTask, part.rows), out + static_cast<int64_t>(row) * cols);
+        checkpoint_.Read(part.role, layer, row, std::min(row + kRowsPerTask, part.rows),
+                         out + static_cast<int64_t>(row) * cols);
       }
       out += static_cast<int64_t>(part.rows) * cols;
     }
@@ -67,8 +68,8 @@ Weights ReadWeights(const Checkpoint& checkpoint, int threads, const std::vector
                     const std::function<void(double)>& progress) {
   const ModelConfig& config = checkpoint.config();
   const Reader reader(checkpoint, threads);
-  const double layer_weights = static_cast<double>(config.hidden) * (2.0 * config.q_width() + 2.0 * config.kv_width() +
-                                                                     3.0 * config.ffn);
+  const double layer_weights = static_cast<double>(config.hidden) *
+                               (2.0 * config.q_width() + 2.0 * config.kv_width() + 3.0 * config.ffn);
   const double head_weights = static_cast<double>(config.vocab) * config.hidden;
   double done = 0;
   const auto report = [&](double more) {
@@ -86,7 +87,8 @@ Weights ReadWeights(const Checkpoint& checkpoint, int threads, const std::vector
       const int64_t at = static_cast<int64_t>(row) * config.hidden;
       ConvertToBFloat16(matrix.data() + at, config.hidden, weights.embedding.data() + at);
     }
-    if (!config.tied_embeddings) matrix = reader.Matrix({{WeightRole::kOutput, config.vocab}}, 0, config.hidden);
+    if (!config.tied_embeddings)
+      matrix = reader.Matrix({{WeightRole::kOutput, config.vocab}}, 0, config.hidden);
     for (MatrixSet* set : sets) set->head = set->backend->Pack(matrix.data(), config.vocab, config.hidden);
     report(head_weights);
   }
@@ -96,17 +98,20 @@ Weights ReadWeights(const Checkpoint& checkpoint, int threads, const std::vector
   weights.layers.resize(config.layers);
   const int qkv_width = config.q_width() + 2 * config.kv_width();
   for (int layer = 0; layer < config.layers; ++layer) {
-    const auto pack = [&](std::unique_ptr<DenseLayer> LayerMatrices::*which, std::initializer_list<Part> parts, int out,
-                          int in) {
+    const auto pack = [&](std::unique_ptr<DenseLayer> LayerMatrices::*which,
+                          std::initializer_list<Part> parts, int out, int in) {
       const AlignedBuffer<float> matrix = reader.Matrix(parts, layer, in);
       for (MatrixSet* set : sets) set->layers[layer].*which = set->backend->Pack(matrix.data(), out, in);
     };
     pack(&LayerMatrices::qkv,
-         {{WeightRole::kQuery, config.q_width()}, {WeightRole::kKey, config.kv_width()}, {WeightRole::kValue, config.kv_width()}},
+         {{WeightRole::kQuery, config.q_width()},
+          {WeightRole::kKey, config.kv_width()},
+          {WeightRole::kValue, config.kv_width()}},
          qkv_width, config.hidden);
-    pack(&LayerMatrices::attn_output, {{WeightRole::kAttnOutput, config.hidden}}, config.hidden, config.q_width());
-    pack(&LayerMatrices::gate_up, {{WeightRole::kGate, config.ffn}, {WeightRole::kUp, config.ffn}}, 2 * config.ffn,
-         config.hidden);
+    pack(&LayerMatrices::attn_output, {{WeightRole::kAttnOutput, config.hidden}}, config.hidden,
+         config.q_width());
+    pack(&LayerMatrices::gate_up, {{WeightRole::kGate, config.ffn}, {WeightRole::kUp, config.ffn}},
+         2 * config.ffn, config.hidden);
     pack(&LayerMatrices::down, {{WeightRole::kDown, config.hidden}}, config.hidden, config.ffn);
 
     LayerVectors& vectors = weights.layers[layer];

@@ -20,8 +20,8 @@ struct LayerMatrices {
 };
 
 struct LayerVectors {
-  std::vector<float> attn_norm, ffn_norm;  // [hidden]
-  std::vector<float> qkv_bias;             // [q_width + 2 · kv_width], or empty
+  std::vector<float> attn_norm, ffn_norm;   // [hidden]
+  std::vector<float> qkv_bias;              // [q_width + 2 · kv_width], or empty
   std::vector<float> query_norm, key_norm;  // [head_dim], or empty
 };
 
@@ -37,11 +37,11 @@ struct MatrixSet {
 struct Weights {
   std::vector<BFloat16> embedding;  // [vocab, hidden]
   std::vector<LayerVectors> layers;
-  std::vector<float> output_norm;   // [hidden]
+  std::vector<float> output_norm;  // [hidden]
 };
 
-// Reads everything once and packs each matrix into every one of `sets`, whose backends are set. Matrices pass through
-// float32 one at a time.
+// Reads everything once and packs each matrix into every one of `sets`, whose backends are set. Matrices pass
+// through float32 one at a time.
 Weights ReadWeights(const Checkpoint& checkpoint, int threads, const std::vector<MatrixSet*>& sets,
                     const std::function<void(double)>& progress);
 
