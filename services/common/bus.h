@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "proto/codec.h"
 #include "services/common/frame_channel.h"
 
@@ -99,5 +101,8 @@ class BusSocket final : public FrameChannel {
   std::string endpoint_;
   std::thread::id owner_;
 };
+
+// Sleeps until a frame waits on one of the sockets, `fd` is readable, or the time is up. Only on the sockets' owner thread.
+void WaitReadable(std::initializer_list<BusSocket*> sockets, int fd, Duration most);
 
 }  // namespace stria

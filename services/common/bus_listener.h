@@ -11,7 +11,8 @@
 
 namespace stria {
 
-// Owns the socket; everything runs on the io_context's thread. Destroy it on that thread or after the io_context has stopped.
+// Owns the socket; everything runs on the io_context's thread. Destroy it on that thread, or when the io_context no longer
+// runs, and before the io_context itself.
 class BusListener {
  public:
   // `on_frame` is called for each frame, in order; it may send.

@@ -1,0 +1,53 @@
+// The worker's own HTTP, on a thread of its own that sleeps unless asked: /metrics, /health, /ready, /config, /debug/sequences.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+
+#include "absl/status/statusor.h"
+#include "services/common/http_server.h"
+#include "services/common/metrics.h"
+#include "services/common/process.h"
+#include "services/worker/loop_tasks.h"
+
+namespace stria {
+
+enum class WorkerPhase { kLoading, kServing, kDraining };
+
+class WorkerHttp {
+ public:
+  struct Options {
+    HttpServerOptions server;
+    std::string config_json;
+    std::function<void()> on_stop;  // SIGTERM, SIGINT; on the HTTP thread
+  };
+  // Answers from now on: alive, and not ready until the phase says so. `metrics` and `tasks` outlive this.
+  static absl::StatusOr<std::unique_ptr<WorkerHttp>> Start(Options options, const Metrics& metrics, LoopTasks& tasks);
+  ~WorkerHttp();
+
+  uint16_t port() const { return server_->port(); }
+  void set_phase(WorkerPhase phase) { phase_ = phase; }
+  // What /debug/sequences answers. Called on the loop's thread, through `tasks`. Set before kServing.
+  void set_describe(std::function<std::string()> describe) { describe_ = std::move(describe); }
+
+ private:
+  explicit WorkerHttp(LoopTasks& tasks) : tasks_(tasks) {}
+  absl::Status Ready() const;
+  boost::asio::awaitable<void> DebugSequences(HttpExchange& exchange);
+
+  LoopTasks& tasks_;
+  boost::asio::io_context io_{1};
+  std::unique_ptr<HttpServer> server_;
+  std::unique_ptr<StopSignals> signals_;
+  std::atomic<WorkerPhase> phase_ = WorkerPhase::kLoading;
+  std::function<std::string()> describe_;
+  std::thread thread_;
+};
+
+}  // namespace stria

@@ -1,0 +1,56 @@
+#include "services/worker/worker_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stria {
+
+bool WorkerLoop::RunOnce() {
+  parts_.tasks.RunAll();
+  parts_.sequences.TakeCommands();
+  parts_.tiers.TakeAndApply();
+  const bool work = parts_.engine.HasWork();
+  if (work) {
+    TurnResult turn = parts_.engine.Turn();
+    parts_.sequences.Publish(std::move(turn.outputs));
+    if (turn.canary) parts_.telemetry.Publish(*std::move(turn.canary));
+  }
+  parts_.sequences.Tick();
+  parts_.tiers.Tick();
+  parts_.metrics.AfterTurn(work);
+  LogNotes();
+  return work;
+}
+
+void WorkerLoop::Run(Duration drain_limit) {
+  for (;;) {
+    const bool work = RunOnce();
+    if (draining_) {
+      if (parts_.sequences.idle()) return;
+      if (parts_.clock.Now() - drain_started_ >= drain_limit) {
+        parts_.log.Warning("drain limit reached with sequences running");
+        return;
+      }
+    }
+    if (!work) parts_.wait(TimeToNextTick());
+  }
+}
+
+void WorkerLoop::Drain() {
+  if (std::exchange(draining_, true)) return;
+  drain_started_ = parts_.clock.Now();
+  parts_.sequences.Drain();
+  parts_.log.Info("draining");
+}
+
+Duration WorkerLoop::TimeToNextTick() const {
+  const MonotonicTime next = std::min(parts_.sequences.next_tick(), parts_.tiers.next_tick());
+  return std::max(Duration::zero(), next - parts_.clock.Now());
+}
+
+void WorkerLoop::LogNotes() {
+  if (const std::string note = parts_.sequences.TakeNote(); !note.empty()) parts_.log.Warning(note);
+  if (const std::string note = parts_.tiers.TakeNote(); !note.empty()) parts_.log.Info(note);
+}
+
+}  // namespace stria

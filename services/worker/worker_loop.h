@@ -1,0 +1,51 @@
+// The worker's step loop: commands in, a pending tier vector between two steps, one turn of the engine, outputs and telemetry out.
+// Without work it sleeps until a socket, a task or a timer wakes it. Everything here runs on one thread, which owns the sockets
+// and calls the engine.
+#pragma once
+
+#include <functional>
+
+#include "base/clock.h"
+#include "services/common/log.h"
+#include "services/worker/loop_tasks.h"
+#include "services/worker/sequence_link.h"
+#include "services/worker/telemetry_link.h"
+#include "services/worker/tier_link.h"
+#include "services/worker/worker_metrics.h"
+#include "worker/engine.h"
+
+namespace stria {
+
+class WorkerLoop {
+ public:
+  // What the loop runs; all outlive it. `wait` sleeps until a socket or the tasks' fd is readable, at most for the time given.
+  struct Parts {
+    Engine& engine;
+    SequenceLink& sequences;
+    TierLink& tiers;
+    TelemetryLink& telemetry;
+    LoopTasks& tasks;
+    WorkerMetrics& metrics;
+    const Clock& clock;
+    const Logger& log;
+    std::function<void(Duration)> wait;
+  };
+  explicit WorkerLoop(Parts parts) : parts_(std::move(parts)) {}
+
+  // Until Drain, and then until the last sequence has ended and is acknowledged, or `drain_limit` has passed.
+  void Run(Duration drain_limit);
+  // One round without sleeping; true when the engine had work.
+  bool RunOnce();
+  // On the loop's thread (post it): takes no more sequences, Run ends when those that run have ended.
+  void Drain();
+
+ private:
+  Duration TimeToNextTick() const;
+  void LogNotes();
+
+  Parts parts_;
+  bool draining_ = false;
+  MonotonicTime drain_started_;
+};
+
+}  // namespace stria
