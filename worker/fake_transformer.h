@@ -38,6 +38,8 @@ class FakeTransformer final : public Transformer {
   const ModelConfig& config() const override { return config_; }
   size_t weight_bytes() const override { return 0; }
   size_t scratch_bytes() const override { return 0; }
+  const TransformerTimes& times() const override { return times_; }
+  std::string_view arithmetic(RowRole) const override { return "plain"; }
 
   void Embed(std::span<const int32_t> tokens, float* residual) const override {
     for (size_t i = 0; i < tokens.size(); ++i)
@@ -87,6 +89,7 @@ class FakeTransformer final : public Transformer {
   }
 
   ModelConfig config_;
+  TransformerTimes times_;
   uint64_t draws_ = 0;
   std::vector<float> embedding_;
   std::vector<Weights> layers_;
