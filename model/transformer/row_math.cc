@@ -44,10 +44,11 @@ void SwiGluImpl(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, in
   const hn::ScalableTag<float> d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const auto one = hn::Set(d, 1.0f);
+  const auto most = hn::Set(d, 88.0f);  // hn::Exp gives nonsense where the result overflows; silu is 0 by then
   int i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto g = hn::LoadU(d, gate + i);
-    const auto silu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Neg(g))));
+    const auto silu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Min(hn::Neg(g), most))));
     hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
   }
   for (; i < n; ++i) out[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
