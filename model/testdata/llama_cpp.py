@@ -24,7 +24,7 @@ class LlamaCpp:
 
     def greedy(self, prompt, steps):
         """Ids and, for each, the gap between the two best logits (a difference of log-probabilities is one of logits).
-        Ends before `steps` only behind an end-of-generation token, which is not among the ids."""
+        Shorter than `steps` only where the last id ends the generation."""
         answer = self.server.handle_completions({
             "prompt": prompt, "max_tokens": steps, "temperature": 0, "logprobs": 2, "cache_prompt": False})
         assert "choices" in answer, answer
@@ -35,4 +35,6 @@ class LlamaCpp:
             assert step["id"] == best["id"]
             tokens.append(step["id"])
             gaps.append(round(best["logprob"] - second["logprob"], 4))
+        # Its server says nothing of tokens that end within a UTF-8 character.
+        assert answer["usage"]["completion_tokens"] == len(tokens), "a token without text"
         return tokens, gaps

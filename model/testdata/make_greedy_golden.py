@@ -9,7 +9,7 @@ so tokenizers play no part. A run that differs is right when it first differs at
 
   {"model": {"sha256": of MODEL.gguf, "weights": "bf16"},
    "runs": [{"prompt": [ids], "tokens": [ids], "gaps": [best logit minus second, one per token]}]}
-`tokens` is shorter than 64 only where an end-of-generation token (not included) came next.
+`tokens` is shorter than 64 only where its last one ends the generation.
 """
 import hashlib
 import json
