@@ -1,0 +1,179 @@
+#include "services/controller/state_json.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace stria {
+namespace {
+
+using nlohmann::json;
+
+json ToJson(const SmoothedReadings& readings) {
+  json list = json::array();
+  for (const Ema& ema : readings) list.push_back({ema.value(), ema.count()});
+  return list;
+}
+
+json ToJson(const LayerTier& tier) {
+  return {Bits(tier.keys), Bits(tier.values), Bits(tier.guard_plain), Bits(tier.guard_latent)};
+}
+
+// The readers below throw what nlohmann throws, and std::out_of_range on bad values; ModelStateFromJson turns both into a Status.
+void Require(bool condition, const char* what) {
+  if (!condition) throw std::out_of_range(what);
+}
+
+Width ReadWidth(const json& value) {
+  const int bits = value.get<int>();
+  Require(IsWidth(bits), "a width that is none");
+  return static_cast<Width>(bits);
+}
+
+LayerTier ReadTier(const json& value) {
+  return {ReadWidth(value.at(0)), ReadWidth(value.at(1)), ReadWidth(value.at(2)), ReadWidth(value.at(3))};
+}
+
+SmoothedReadings ReadReadings(const json& list) {
+  SmoothedReadings readings;
+  for (size_t i = 0; i < readings.size(); ++i) {
+    const double value = list.at(i).at(0).get<double>();
+    Require(std::isfinite(value) && value >= 0, "an average that is negative or not finite");
+    readings[i] = Ema(value, list.at(i).at(1).get<uint64_t>());
+  }
+  return readings;
+}
+
+LayerState ReadLayer(const json& object) {
+  LayerState layer;
+  layer.plain = ReadReadings(object.at("plain"));
+  layer.latent = ReadReadings(object.at("latent"));
+  layer.tier = ReadTier(object.at("tier"));
+  layer.decided = object.at("decided").get<bool>();
+  layer.stable = object.at("stable").get<std::array<uint32_t, 3>>();
+  return layer;
+}
+
+TierVector ReadVector(const json& object) {
+  TierVector vector;
+  vector.epoch = object.at("epoch").get<uint64_t>();
+  vector.model = object.at("model").get<std::string>();
+  for (const json& layer : object.at("layers")) vector.layers.push_back(ReadTier(layer));
+  vector.canary_rate = object.at("canary_rate").get<double>();
+  vector.reference_length = object.at("reference_length").get<uint32_t>();
+  vector.frozen = object.at("frozen").get<bool>();
+  return vector;
+}
+
+ModelState ReadModel(const json& object) {
+  ModelState state;
+  state.model = object.at("model").get<std::string>();
+  state.model_name = object.at("model_name").get<std::string>();
+  for (const json& rank : object.at("ranks")) {
+    auto& layers = state.ranks.emplace_back();
+    for (const json& layer : rank) layers.push_back(ReadLayer(layer));
+    Require(layers.size() == state.ranks[0].size(), "ranks of different depth");
+  }
+  state.published = ReadVector(object.at("published"));
+  state.published_decided = object.at("published_decided").get<std::vector<uint8_t>>();
+  state.flips = object.at("flips").get<std::vector<uint64_t>>();
+  state.firings = object.at("firings").get<uint64_t>();
+  state.unit_epoch = object.at("unit_epoch").get<uint64_t>();
+  const size_t layers = state.layer_count();
+  Require(layers > 0 && state.published.layers.size() == layers && state.published_decided.size() == layers &&
+              state.flips.size() == layers && state.published.model == state.model,
+          "parts of one model that do not fit");
+  return state;
+}
+
+}  // namespace
+
+json ToJson(const Settings& settings) {
+  json object = json::object();
+  for (const SettingField& field : SettingFields()) {
+    const double value = field.get(settings);
+    const std::string name(field.name);
+    switch (field.type) {
+      case SettingField::Type::kNumber: object[name] = value; break;
+      case SettingField::Type::kInteger: object[name] = static_cast<int64_t>(value); break;
+      case SettingField::Type::kBool: object[name] = value != 0; break;
+    }
+  }
+  return object;
+}
+
+absl::StatusOr<Settings> SettingsFromJson(const json& object, const Settings& base) {
+  Settings settings = base;
+  if (!object.is_object()) return absl::InvalidArgumentError("settings must be a JSON object");
+  for (const auto& [name, value] : object.items()) {
+    const SettingField* field = FindSetting(name);
+    const bool wants_bool = field != nullptr && field->type == SettingField::Type::kBool;
+    if (field != nullptr && !(wants_bool ? value.is_boolean() : value.is_number())) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " = ", value.is_structured() ? value.type_name() : Dump(value), ": must be ", wants_bool ? "true or false" : "a number"));
+    }
+    STRIA_RETURN_IF_ERROR(SetSetting(settings, name, value.is_boolean() ? value.get<bool>() : value.is_number() ? value.get<double>() : 0));
+  }
+  return settings;
+}
+
+json ToJson(const Revision& revision) {
+  return {{"revision", revision.number},
+          {"unix_seconds", revision.unix_seconds},
+          {"who", revision.who},
+          {"reason", revision.why},
+          {"changed", ChangedSettings(revision.before, revision.after)},
+          {"before", ToJson(revision.before)},
+          {"after", ToJson(revision.after)}};
+}
+
+json ToJson(const Flip& flip) {
+  return {{"epoch", flip.epoch}, {"unix_seconds", flip.unix_seconds}, {"model", flip.model}, {"layer", flip.layer},
+          {"from", Name(flip.from)}, {"to", Name(flip.to)}, {"first", flip.first}};
+}
+
+json ToJson(const TierVector& vector) {
+  json layers = json::array();
+  for (const LayerTier& tier : vector.layers) layers.push_back(ToJson(tier));
+  return {{"epoch", vector.epoch},   {"model", vector.model},
+          {"layers", layers},        {"canary_rate", vector.canary_rate},
+          {"frozen", vector.frozen}, {"reference_length", vector.reference_length}};
+}
+
+json ToJson(const ModelState& state) {
+  json ranks = json::array();
+  for (const auto& layers : state.ranks) {
+    json list = json::array();
+    for (const LayerState& layer : layers) {
+      list.push_back({{"plain", ToJson(layer.plain)},
+                      {"latent", ToJson(layer.latent)},
+                      {"tier", ToJson(layer.tier)},
+                      {"decided", layer.decided},
+                      {"stable", layer.stable}});
+    }
+    ranks.push_back(std::move(list));
+  }
+  return {{"model", state.model},
+          {"model_name", state.model_name},
+          {"ranks", std::move(ranks)},
+          {"published", ToJson(state.published)},
+          {"published_decided", state.published_decided},
+          {"flips", state.flips},
+          {"firings", state.firings},
+          {"unit_epoch", state.unit_epoch}};
+}
+
+absl::StatusOr<ModelState> ModelStateFromJson(const json& object) {
+  try {
+    return ReadModel(object);
+  } catch (const std::exception& error) {
+    return absl::DataLossError(absl::StrCat("model state: ", error.what()));
+  }
+}
+
+std::string Dump(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace stria

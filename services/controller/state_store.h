@@ -1,0 +1,47 @@
+// What the controller must not forget. Every call is synchronous and durable when it returns OK, so a caller that answers or
+// sends afterwards never acknowledges what a crash could lose.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "controller/controller.h"
+
+namespace stria {
+
+class StateStore {
+ public:
+  virtual ~StateStore() = default;
+
+  // Everything, as of the last commit. DataLoss: the content makes no sense.
+  virtual absl::StatusOr<ControllerState> Load() = 0;
+
+  virtual absl::Status AppendRevision(const Revision& revision) = 0;
+  // A new vector, its flips and the model's state with it, in one transaction.
+  virtual absl::Status CommitEpoch(const Publication& publication, const ModelState& after, double unix_seconds) = 0;
+  // Evidence that may be a second old after a crash.
+  virtual absl::Status SaveModels(std::span<const ModelState* const> models, double unix_seconds) = 0;
+
+  // Oldest first, from revision number `from`, at most `limit`.
+  virtual absl::StatusOr<std::vector<Revision>> Revisions(uint64_t from, size_t limit) = 0;
+  // The newest `limit`, oldest first.
+  virtual absl::StatusOr<std::vector<Flip>> Flips(size_t limit) = 0;
+};
+
+struct OpenedStore {
+  std::unique_ptr<StateStore> store;
+  ControllerState state;
+  std::string damage;  // what was wrong with the file found, and where it was put; empty: nothing
+};
+
+// Opens or creates the SQLite file (WAL, synchronous=FULL, held exclusively). A damaged file is renamed to
+// PATH.damaged-UNIXTIME, with its -wal and -shm, and a new one begun. FailedPrecondition: written by a newer Stria, or in use by another
+// process; the file is then left as it is. Flips and epochs are kept up to `keep_rows` of each.
+absl::StatusOr<OpenedStore> OpenStateStore(const std::string& path, double unix_seconds, size_t keep_rows = 10'000);
+
+}  // namespace stria

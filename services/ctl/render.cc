@@ -1,0 +1,175 @@
+#include "services/ctl/render.h"
+
+#include <ctime>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/ctl/table.h"
+
+namespace stria {
+namespace {
+
+using nlohmann::json;
+
+std::string Text(const json& value) {
+  if (value.is_string()) return Printable(value.get<std::string>());
+  if (value.is_number_float()) return absl::StrFormat("%g", value.get<double>());
+  return value.is_null() ? "-" : value.dump();
+}
+
+std::string Field(const json& object, const char* name) { return object.contains(name) ? Text(object[name]) : "-"; }
+
+std::string Ago(const json& object, const char* name) {
+  if (!object.contains(name) || !object[name].is_number()) return "never";
+  return absl::StrFormat("%.1fs ago", object[name].get<double>());
+}
+
+std::string TimeText(const json& object) {
+  const std::time_t seconds = static_cast<std::time_t>(object.value("unix_seconds", 0.0));
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+Colour StateColour(const std::string& state) {
+  return state == "SYNCED" ? Colour::kGreen : state == "STALE" ? Colour::kYellow : Colour::kRed;
+}
+
+std::string ShortName(const json& model) { return Field(model, "model_name") + " (" + Field(model, "model").substr(0, 12) + ")"; }
+
+std::string Bits(const json& model, const char* part) {
+  return absl::StrFormat("%.2f", model.value("average_bits", json::object()).value(part, 0.0));
+}
+
+std::string Changes(const json& revision) {
+  std::vector<std::string> changes;
+  for (const json& name : revision.value("changed", json::array())) {
+    const std::string key = name.get<std::string>();
+    changes.push_back(absl::StrCat(key, " ", Text(revision["before"][key]), " -> ", Text(revision["after"][key])));
+  }
+  return absl::StrJoin(changes, ", ");
+}
+
+// An average beside τ: "<" marks what is under it.
+Cell Average(const json& layer, const char* width, double tau) {
+  const json& ema = layer["ema"];
+  if (!ema.is_object()) return Cell("-");
+  const double value = ema.value(width, 0.0);
+  return {absl::StrFormat("%.5f%s", value, value < tau ? " <" : ""), value < tau ? Colour::kGreen : Colour::kNone};
+}
+
+}  // namespace
+
+bool AllSynced(const json& status) {
+  const json workers = status.value("workers", json::array());
+  for (const json& worker : workers) {
+    if (worker.value("state", "") != "SYNCED") return false;
+  }
+  return !workers.empty();
+}
+
+std::string RenderStatus(const json& status, bool colour) {
+  std::string text = absl::StrCat("revision ", Field(status, "revision"), ", tau ", Field(status, "tau"),
+                                  status.value("frozen", false) ? ", FROZEN" : "", "\n");
+  const json file = status.value("state_file", json::object());
+  for (const char* trouble : {"damage", "error"}) {
+    if (Field(file, trouble) != "-") absl::StrAppend(&text, "state file: ", Field(file, trouble), "\n");
+  }
+  Table models({"MODEL", "EPOCH", "LAYERS", "KEY BITS", "VALUE BITS", "FIRINGS", "LAST FIRING", "FLIPS"});
+  const json model_list = status.value("models", json::array());
+  for (const json& model : model_list) {
+    models.Add({ShortName(model), Field(model, "epoch"), Field(model, "layers"), Bits(model, "keys"), Bits(model, "values"),
+                Field(model, "firings"), Ago(model, "last_firing_seconds_ago"), Field(model, "flips")});
+  }
+  if (!model_list.empty()) absl::StrAppend(&text, "\n", models.Text(colour));
+  const json workers = status.value("workers", json::array());
+  if (workers.empty()) return text + "\nno worker has said hello yet\n";
+  Table table({"WORKER", "STATE", "APPLIED", "SENT", "HEARD", "FRAMES", "LOST", "RESTARTS", "HTTP"});
+  for (const json& worker : workers) {
+    const std::string state = Field(worker, "state");
+    table.Add({Field(worker, "worker"), {state == "NEVER" ? "NEVER acknowledged" : state, StateColour(state)},
+               Field(worker, "applied"), Field(worker, "sent"), Ago(worker, "heard_seconds_ago"), Field(worker, "frames"),
+               Field(worker, "frames_lost"), Field(worker, "restarts"), Field(worker, "http")});
+  }
+  return absl::StrCat(text, "\n", table.Text(colour));
+}
+
+std::string RenderTiers(const json& tiers, bool colour) {
+  const double tau = tiers.value("tau", 0.0);
+  std::string text;
+  const json models = tiers.value("models", json::array());
+  for (const json& model : models) {
+    if (!text.empty()) text += "\n";
+    absl::StrAppend(&text, ShortName(model), ": epoch ", Field(model, "epoch"), ", tau ", Field(tiers, "tau"), ", ",
+                    Field(model, "firings"), " firings, mean bits ", Bits(model, "keys"), " keys, ", Bits(model, "values"),
+                    " values", tiers.value("frozen", false) ? ", FROZEN" : "", "\n");
+    Table table({"LAYER", "KEYS", "VALUES", "EMA INT2", "EMA INT4", "EMA INT8", "FLIPS"});
+    for (const json& layer : model.value("layers", json::array())) {
+      table.Add({Field(layer, "layer"), Field(layer, "keys"), Field(layer, "values"), Average(layer, "int2", tau),
+                 Average(layer, "int4", tau), Average(layer, "int8", tau), Field(layer, "flips")});
+    }
+    absl::StrAppend(&text, table.Text(colour));
+  }
+  return models.empty() ? "no worker has said hello yet\n" : text + "(<: under tau)\n";
+}
+
+std::string RenderSettings(const json& answer, bool colour) {
+  Table table({"SETTING", "VALUE"});
+  const json settings = answer.value("settings", json::object());
+  for (const auto& [name, value] : settings.items()) table.Add({name, Text(value)});
+  return absl::StrCat("revision ", Field(answer, "revision"), "\n", table.Text(colour));
+}
+
+std::string RenderHistory(const json& history, bool colour) {
+  const json revisions = history.value("revisions", json::array());
+  if (revisions.empty()) return "no changes\n";
+  Table table({"REVISION", "TIME", "WHO", "CHANGE", "REASON"});
+  for (const json& revision : revisions) {
+    table.Add({Field(revision, "revision"), TimeText(revision), Field(revision, "who"), Changes(revision), Field(revision, "reason")});
+  }
+  return table.Text(colour);
+}
+
+std::string RenderFlips(const json& answer, bool colour) {
+  const json flips = answer.value("flips", json::array());
+  if (flips.empty()) return "no flips\n";
+  Table table({"TIME", "EPOCH", "MODEL", "LAYER", "FROM", "TO"});
+  for (const json& flip : flips) {
+    table.Add({TimeText(flip), Field(flip, "epoch"), Field(flip, "model").substr(0, 12), Field(flip, "layer"),
+               Field(flip, "from"), Field(flip, "to") + (flip.value("first", false) ? " (first reading)" : "")});
+  }
+  return table.Text(colour);
+}
+
+std::string RenderRevision(const json& revision) {
+  const std::string changes = Changes(revision);
+  if (changes.empty()) return absl::StrCat("nothing to change (revision ", Field(revision, "revision"), ")");
+  const std::string reason = Field(revision, "reason");
+  return absl::StrCat(revision.value("dry_run", false) ? "would be revision " : "revision ", Field(revision, "revision"), ": ",
+                      changes, " (", Field(revision, "who"), reason.empty() ? "" : ": ", reason, ")");
+}
+
+std::string RenderEvent(const std::string& name, const json& data) {
+  if (name == "revision") return RenderRevision(data);
+  if (name == "worker") {
+    return absl::StrCat("worker ", Field(data, "worker"), ": ", Field(data, "state"), ", epoch ", Field(data, "applied"));
+  }
+  if (name == "tiers") {
+    std::string text = absl::StrCat("epoch ", Field(data, "epoch"), ":");
+    const json flips = data.value("flips", json::array());
+    for (const json& flip : flips) {
+      absl::StrAppend(&text, " layer ", Field(flip, "layer"), " ", Field(flip, "from"), "->", Field(flip, "to"));
+    }
+    return flips.empty() ? text + " no layer changed" : text;
+  }
+  if (name == "firing") {
+    return absl::StrCat("firing ", Field(data, "number"), " of ", Field(data, "worker"), ": ", Field(data, "sequences"),
+                        " sequences, ", Field(data, "tokens"), " tokens");
+  }
+  return absl::StrCat(Printable(name), " ", Text(data));
+}
+
+}  // namespace stria
