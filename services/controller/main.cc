@@ -113,8 +113,9 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   http_options.port = flags.http_port;
   http_options.max_body_bytes = size_t{64} << 10;
   STRIA_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server, HttpServer::Create(io, http_options));
-  const Listening listening{absl::StrCat(flags.bind, ":", server->port()), telemetry_socket->endpoint(),
-                            tiers_socket->endpoint()};
+  const Listening listening{absl::StrCat(flags.bind, ":", server->port()),
+                            absl::StrCat(flags.workers_bind, ":", telemetry_socket->port()),
+                            absl::StrCat(flags.workers_bind, ":", tiers_socket->port())};
 
   EventHub events(io);
   std::unique_ptr<BusListener> tiers;

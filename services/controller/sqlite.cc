@@ -10,6 +10,7 @@ absl::Status ErrorOf(sqlite3* db, int code) {
   const char* file = sqlite3_db_filename(db, "main");
   const std::string message = absl::StrCat(file == nullptr ? "" : file, ": ", sqlite3_errmsg(db));
   switch (code & 0xff) {  // the primary code of an extended one
+    case SQLITE_ERROR:  // our SQL is fixed, so it is the tables that are wrong
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: return absl::DataLossError(message);
     case SQLITE_BUSY:

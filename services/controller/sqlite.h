@@ -35,7 +35,7 @@ class SqliteStatement {
 
 class Sqlite {
  public:
-  // DataLoss: not a database or damaged; FailedPrecondition: in use; Unavailable: anything else.
+  // DataLoss: not a database, damaged, or without the tables that a statement names; FailedPrecondition: in use; Unavailable: anything else.
   static absl::StatusOr<std::unique_ptr<Sqlite>> Open(const std::string& path);
 
   absl::Status Execute(const char* sql);

@@ -109,7 +109,8 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   Action action;
-  CommandLine(app, flags, action).Add();
+  CommandLine commands_of(app, flags, action);  // outlives parsing: its actions refer to it
+  commands_of.Add();
   if (const std::optional<int> code = ParseFlags(app, argc, argv)) return *code;
   if (flags.change.who.empty()) flags.change.who = Whoami();
 

@@ -1,0 +1,208 @@
+#include "services/controller/control_loop.h"
+
+#include <set>
+
+#include "gtest/gtest.h"
+#include "proto/codec.h"
+#include "services/controller/status_json.h"
+
+namespace stria {
+namespace {
+
+// A disk in memory that can be told to fail.
+class FakeStore final : public StateStore {
+ public:
+  absl::StatusOr<ControllerState> Load() override { return ControllerState{}; }
+  absl::Status AppendRevision(const Revision& revision) override {
+    if (!healthy) return absl::UnavailableError("disk full");
+    revisions.push_back(revision);
+    return absl::OkStatus();
+  }
+  absl::Status CommitEpoch(const Publication& publication, const ModelState& after, double) override {
+    if (!healthy) return absl::UnavailableError("disk full");
+    EXPECT_EQ(after.published, publication.vector);
+    epochs.insert(publication.vector.epoch);
+    return absl::OkStatus();
+  }
+  absl::Status SaveModels(std::span<const ModelState* const> models, double) override {
+    ++snapshots;
+    return healthy ? absl::OkStatus() : absl::UnavailableError("disk full");
+  }
+  absl::StatusOr<std::vector<Revision>> Revisions(uint64_t, size_t) override { return revisions; }
+  absl::StatusOr<std::vector<Flip>> Flips(size_t) override { return std::vector<Flip>{}; }
+
+  bool healthy = true;
+  std::vector<Revision> revisions;
+  std::set<uint64_t> epochs;
+  int snapshots = 0;
+};
+
+class ControlLoopTest : public testing::Test {
+ protected:
+  ControlLoopTest() {
+    OpenedStore opened;
+    auto store = std::make_unique<FakeStore>();
+    store_ = store.get();
+    opened.store = std::move(store);
+    loop_ = std::make_unique<ControlLoop>(std::move(opened), events_, clock_, [this](std::string_view peer, std::string_view frame) {
+      const auto vector = DecodeTierVector(frame);
+      EXPECT_TRUE(vector.ok());
+      EXPECT_TRUE(store_->epochs.contains(vector->epoch)) << "sent before it was on disk";
+      if (!reachable_.contains(std::string(peer))) return false;
+      sent_.emplace_back(peer, *vector);
+      return true;
+    });
+  }
+  void Hello(const std::string& worker, const std::string& peer, uint64_t epoch = 0) {
+    TierHello hello;
+    hello.worker = worker;
+    hello.incarnation = 1;
+    hello.model = "m";
+    hello.model_name = "Model";
+    hello.layers = 2;
+    hello.epoch = epoch;
+    reachable_.insert(peer);
+    loop_->OnTiers(peer, Encode(hello));
+  }
+  void Fire(uint64_t number, float kl4) {
+    CanaryFrame frame;
+    frame.worker = "w";
+    frame.incarnation = 1;
+    frame.model = "m";
+    frame.number = number;
+    frame.readings = {{.layer = 0, .kl = {1, kl4, 0}}, {.layer = 1, .kl = {1, 1, 1}}};
+    loop_->OnTelemetry(Encode(frame));
+  }
+
+  FakeClock clock_;
+  boost::asio::io_context io_;
+  EventHub events_{io_};
+  FakeStore* store_ = nullptr;
+  std::set<std::string> reachable_;
+  std::vector<std::pair<std::string, TierVector>> sent_;
+  std::unique_ptr<ControlLoop> loop_;
+};
+
+TEST_F(ControlLoopTest, ABurstOfFramesMakesOneVector) {
+  Hello("w", "peer");
+  Fire(1, 0.01);
+  Fire(2, 0.01);
+  EXPECT_TRUE(sent_.empty());
+  loop_->Flush();
+  ASSERT_EQ(sent_.size(), 1u);
+  EXPECT_EQ(sent_[0].first, "peer");
+  EXPECT_EQ(sent_[0].second.epoch, 1u);
+  EXPECT_EQ(sent_[0].second.layers[0].keys, Width::kInt4);
+  EXPECT_EQ(sent_[0].second.layers[1].keys, Width::kFp16);
+}
+
+TEST_F(ControlLoopTest, WhatCannotBeStoredIsNeitherSentNorAcknowledged) {
+  Hello("w", "peer");
+  loop_->Flush();
+  sent_.clear();
+  store_->healthy = false;
+  Settings after;
+  after.tau = 0.5;
+  EXPECT_EQ(loop_->ChangeSettings(after, {}, "me", "", false).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(loop_->brain().settings().tau, 0.022);
+  Fire(1, 0.01);
+  loop_->Flush();
+  EXPECT_TRUE(sent_.empty());
+  EXPECT_FALSE(loop_->state_status().ok());
+  store_->healthy = true;
+  loop_->Flush();
+  EXPECT_EQ(sent_.size(), 1u);
+  EXPECT_TRUE(loop_->state_status().ok());
+  EXPECT_GE(loop_->counters().state_errors, 2u);
+}
+
+TEST_F(ControlLoopTest, AWorkerThatMovedIsFoundAtItsNewPeer) {
+  Hello("w", "old");
+  loop_->Flush();
+  reachable_.erase("old");
+  Hello("w", "new");
+  clock_.Advance(Controller::kResend);
+  loop_->Flush();
+  EXPECT_EQ(sent_.back().first, "new");
+}
+
+TEST_F(ControlLoopTest, OneUnreachableWorkerDelaysNobody) {
+  Hello("a", "peer-a");
+  Hello("b", "peer-b");
+  reachable_.erase("peer-a");
+  loop_->Flush();
+  ASSERT_EQ(sent_.size(), 1u);
+  EXPECT_EQ(sent_[0].first, "peer-b");
+  EXPECT_EQ(loop_->counters().undelivered, 1u);
+}
+
+TEST_F(ControlLoopTest, GarbageIsCounted) {
+  loop_->OnTelemetry("garbage");
+  loop_->OnTelemetry("");
+  loop_->OnTiers("peer", std::string(1000, '\xff'));
+  Hello("w", "peer");
+  loop_->OnTelemetry(Encode(TierAck{.worker = "w", .incarnation = 1, .epoch = 9}));
+  EXPECT_EQ(loop_->counters().malformed_telemetry, 3u);
+  EXPECT_EQ(loop_->counters().malformed_tiers, 1u);
+}
+
+TEST_F(ControlLoopTest, EvidenceGoesToDiskAtMostOnceASecond) {
+  Hello("w", "peer");
+  for (uint64_t i = 1; i <= 50; ++i) {
+    Fire(i, 0.01);
+    loop_->Tick();
+    clock_.Advance(std::chrono::milliseconds(100));
+  }
+  EXPECT_GE(store_->snapshots, 4);
+  EXPECT_LE(store_->snapshots, 6);
+}
+
+TEST_F(ControlLoopTest, DryRunAndNoChangeLeaveNoTrace) {
+  Settings after;
+  after.tau = 0.5;
+  const auto dry = loop_->ChangeSettings(after, {}, "me", "", true);
+  ASSERT_TRUE(dry.ok());
+  EXPECT_EQ(dry->number, 1u);
+  EXPECT_EQ(loop_->ChangeSettings(Settings{}, {}, "me", "", false)->number, 0u);
+  EXPECT_TRUE(store_->revisions.empty());
+  EXPECT_EQ(loop_->brain().revision(), 0u);
+}
+
+TEST_F(ControlLoopTest, WorkersLongSilentAreForgotten) {
+  Hello("w", "peer");
+  loop_->Tick();
+  clock_.Advance(ControlLoop::kForgetAfter + std::chrono::seconds(1));
+  loop_->Tick();
+  EXPECT_TRUE(loop_->brain().registry().workers().empty());
+}
+
+TEST_F(ControlLoopTest, StatusAndTiersSayWhatIs) {
+  Hello("w", "peer");
+  Fire(1, 0.01);
+  loop_->Flush();
+  nlohmann::json status = StatusJson(*loop_);
+  EXPECT_EQ(status["workers"][0]["state"], "NEVER");
+  EXPECT_EQ(status["workers"][0]["sent"], 1);
+  EXPECT_EQ(status["models"][0]["average_bits"]["keys"], 10.0);  // (4 + 16) / 2
+  loop_->OnTiers("peer", Encode(TierAck{.worker = "w", .incarnation = 1, .epoch = 1}));
+  EXPECT_EQ(StatusJson(*loop_)["workers"][0]["state"], "SYNCED");
+  clock_.Advance(std::chrono::seconds(11));
+  EXPECT_EQ(StatusJson(*loop_)["workers"][0]["state"], "STALE");
+  const nlohmann::json layer = TiersJson(*loop_, "Model")["models"][0]["layers"][0];
+  EXPECT_EQ(layer["keys"], "int4");
+  EXPECT_FLOAT_EQ(layer["ema"]["int4"].get<float>(), 0.01f);
+  EXPECT_TRUE(layer["ema_latent"].is_null());
+  EXPECT_TRUE(TiersJson(*loop_, "other")["models"].empty());
+}
+
+TEST_F(ControlLoopTest, WatchersAreToldAndASlowOneLosesNothingUnsaid) {
+  auto watcher = events_.Watch();
+  Hello("w", "peer");
+  for (uint64_t i = 1; i <= 2000; ++i) Fire(i, 0.01);
+  EXPECT_EQ(watcher->TakeLost(), 2000u - 1024u);
+  watcher.reset();
+  EXPECT_FALSE(events_.watched());
+}
+
+}  // namespace
+}  // namespace stria

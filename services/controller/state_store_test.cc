@@ -1,0 +1,266 @@
+#include "services/controller/state_store.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/random.h"
+#include "gtest/gtest.h"
+#include "services/controller/sqlite.h"
+#include "services/controller/state_json.h"
+
+namespace stria {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StateStoreTest : public testing::Test {
+ protected:
+  StateStoreTest() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fs::path(testing::TempDir()) / (std::string(info->name()) + "-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    path_ = folder_ / "state.db";
+  }
+  ~StateStoreTest() override { fs::remove_all(folder_); }
+
+  OpenedStore Open(size_t keep_rows = 1000) {
+    auto opened = OpenStateStore(path_, 1e9, keep_rows);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return *std::move(opened);
+  }
+  void Overwrite(std::streamoff at, const std::string& bytes) {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(at);
+    file << bytes;
+  }
+  std::vector<std::string> Files() {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  fs::path folder_;
+  std::string path_;
+};
+
+Revision MakeRevision(uint64_t number) {
+  Revision revision{.number = number, .unix_seconds = 1.5e9 + number, .who = "me@host", .why = "reason ä \"quoted\"",
+                    .before = {}, .after = {}};
+  revision.before.tau = 0.01 * number;
+  revision.after.tau = 0.01 * (number + 1);
+  return revision;
+}
+
+Publication MakePublication(uint64_t epoch) {
+  Publication publication;
+  publication.vector.epoch = epoch;
+  publication.vector.model = "m";
+  publication.vector.layers.resize(2);
+  publication.vector.layers[0].keys = Width::kInt4;
+  publication.flips.push_back({epoch, 2e9, "m", 0, Width::kFp16, Width::kInt4, epoch == 1});
+  return publication;
+}
+
+ModelState MakeModel(uint64_t epoch) {
+  ModelState model = NewModelState("m", "Model", 2, 2);
+  model.published = MakePublication(epoch).vector;
+  model.ranks[1][0].plain = {Ema(0.1 + 1e-17, 3), Ema(1.0 / 3, 3), Ema(1e-300, 3)};
+  model.ranks[1][0].latent[0] = Ema(0.7, 1);
+  model.ranks[0][1].tier.guard_plain = Width::kInt8;
+  model.ranks[0][1].decided = true;
+  model.ranks[0][1].stable = {1, 2, 3};
+  model.published_decided = {1, 0};
+  model.flips = {5, 0};
+  model.firings = 17;
+  model.unit_epoch = ModelState::kUnitPending;
+  return model;
+}
+
+TEST_F(StateStoreTest, KeepsEverythingExactly) {
+  {
+    OpenedStore opened = Open();
+    EXPECT_EQ(opened.state.revision, 0u);
+    EXPECT_EQ(opened.state.settings, Settings{});
+    ASSERT_TRUE(opened.store->AppendRevision(MakeRevision(1)).ok());
+    ASSERT_TRUE(opened.store->AppendRevision(MakeRevision(2)).ok());
+    ASSERT_TRUE(opened.store->CommitEpoch(MakePublication(41), MakeModel(41), 2e9).ok());
+  }
+  OpenedStore opened = Open();
+  EXPECT_EQ(opened.damage, "");
+  EXPECT_EQ(opened.state.revision, 2u);
+  EXPECT_EQ(opened.state.settings, MakeRevision(2).after);
+  EXPECT_EQ(opened.state.max_epoch, 41u);
+  ASSERT_EQ(opened.state.models.size(), 1u);
+  const ModelState& model = opened.state.models[0];
+  const ModelState expected = MakeModel(41);
+  EXPECT_EQ(model.ranks, expected.ranks);
+  EXPECT_EQ(model.published, expected.published);
+  EXPECT_EQ(model.published_decided, expected.published_decided);
+  EXPECT_EQ(model.flips, expected.flips);
+  EXPECT_EQ(model.firings, 17u);
+  EXPECT_EQ(model.unit_epoch, ModelState::kUnitPending);
+  EXPECT_EQ(*opened.store->Revisions(2, 10), std::vector<Revision>{MakeRevision(2)});
+  EXPECT_EQ(opened.store->Revisions(0, 10)->size(), 2u);
+  EXPECT_EQ(*opened.store->Flips(10), MakePublication(41).flips);
+}
+
+TEST_F(StateStoreTest, RevisionsAreNeverOverwritten) {
+  OpenedStore opened = Open();
+  ASSERT_TRUE(opened.store->AppendRevision(MakeRevision(1)).ok());
+  EXPECT_FALSE(opened.store->AppendRevision(MakeRevision(1)).ok());
+  ASSERT_TRUE(opened.store->CommitEpoch(MakePublication(1), MakeModel(1), 0).ok());
+  EXPECT_FALSE(opened.store->CommitEpoch(MakePublication(1), MakeModel(1), 0).ok());
+  EXPECT_EQ(opened.store->Flips(10)->size(), 1u) << "the failed transaction left nothing";
+  EXPECT_TRUE(opened.store->CommitEpoch(MakePublication(2), MakeModel(2), 0).ok());
+}
+
+TEST_F(StateStoreTest, BoundsItsHistory) {
+  OpenedStore opened = Open(5);
+  for (uint64_t epoch = 1; epoch <= 20; ++epoch) {
+    ASSERT_TRUE(opened.store->CommitEpoch(MakePublication(epoch), MakeModel(epoch), 0).ok());
+  }
+  const auto flips = opened.store->Flips(100);
+  ASSERT_EQ(flips->size(), 5u);
+  EXPECT_EQ(flips->front().epoch, 16u);
+  EXPECT_EQ(flips->back().epoch, 20u);
+  EXPECT_EQ(opened.store->Load()->max_epoch, 20u);
+}
+
+TEST_F(StateStoreTest, TwoControllersCannotShareAFile) {
+  OpenedStore opened = Open();
+  const auto second = OpenStateStore(path_, 1e9);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition) << second.status();
+  EXPECT_EQ(Files().front(), "state.db");
+}
+
+TEST_F(StateStoreTest, AFileThatIsNoDatabaseIsKeptAside) {
+  std::ofstream(path_) << std::string(10'000, 'x');
+  OpenedStore opened = Open();
+  EXPECT_NE(opened.damage.find(path_), std::string::npos);
+  EXPECT_EQ(opened.state.revision, 0u);
+  ASSERT_TRUE(opened.store->AppendRevision(MakeRevision(1)).ok());
+  ASSERT_TRUE(fs::exists(path_ + ".damaged-1000000000.000"));
+  EXPECT_EQ(fs::file_size(path_ + ".damaged-1000000000.000"), 10'000u);
+}
+
+TEST_F(StateStoreTest, DamageInTheMiddleIsFound) {
+  {
+    OpenedStore opened = Open();
+    for (uint64_t i = 1; i <= 30; ++i) {
+      Revision revision = MakeRevision(i);
+      revision.why.assign(4000, 'x');  // enough pages for one to lie in the middle
+      ASSERT_TRUE(opened.store->AppendRevision(revision).ok());
+    }
+  }
+  Overwrite(fs::file_size(path_) / 2 & ~4095, std::string(4096, '\xa5'));
+  OpenedStore opened = Open();
+  EXPECT_NE(opened.damage, "");
+  EXPECT_EQ(opened.state.revision, 0u);
+  EXPECT_TRUE(fs::exists(path_ + ".damaged-1000000000.000"));
+}
+
+TEST_F(StateStoreTest, ContentThatMakesNoSenseIsDamageToo) {
+  const auto damaged = [&](const char* sql) {
+    fs::remove(path_);
+    Open().store->CommitEpoch(MakePublication(1), MakeModel(1), 0).IgnoreError();
+    EXPECT_TRUE((*Sqlite::Open(path_))->Execute(sql).ok()) << sql;
+    return !Open().damage.empty();
+  };
+  EXPECT_TRUE(damaged("UPDATE models SET state = '{'"));
+  EXPECT_TRUE(damaged("UPDATE models SET state = '{}'"));
+  EXPECT_TRUE(damaged("UPDATE models SET state = json_set(state, '$.published.layers[0][0]', 5)"));
+  EXPECT_TRUE(damaged("UPDATE models SET state = json_set(state, '$.ranks[0][0].plain[0][0]', -1)"));
+  EXPECT_TRUE(damaged("UPDATE models SET state = json_remove(state, '$.ranks[1][1]')"));
+  EXPECT_TRUE(damaged("INSERT INTO revisions VALUES (1, 0, '', '', '{}', '{\"tau\": -1}')"));
+  EXPECT_TRUE(damaged("UPDATE flips SET to_bits = 3"));
+  EXPECT_TRUE(damaged("DROP TABLE epochs"));
+  EXPECT_FALSE(damaged("SELECT 1"));
+}
+
+TEST_F(StateStoreTest, AFileOfANewerControllerIsRefusedAndLeftAlone) {
+  Open();
+  ASSERT_TRUE((*Sqlite::Open(path_))->Execute("UPDATE schema_version SET version = 99").ok());
+  const auto opened = OpenStateStore(path_, 1e9);
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition) << opened.status();
+  EXPECT_EQ(Files(), std::vector<std::string>{"state.db"});
+}
+
+TEST_F(StateStoreTest, AFolderThatIsNotThereIsAnError) {
+  EXPECT_EQ(OpenStateStore(folder_ / "no" / "state.db", 0).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// A child commits revisions and epochs as fast as it can and reports each after its call returned. It is killed at a random
+// moment; whatever it reported must be there, whole, and nothing in between may be missing.
+TEST_F(StateStoreTest, KilledAtAnyMomentItLosesNothingAcknowledged) {
+  uint64_t reported = 0;
+  for (uint64_t round = 0; round < 12; ++round) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      auto opened = OpenStateStore(path_, 1e9);
+      if (!opened.ok()) _exit(3);
+      for (uint64_t i = opened->state.revision + 1;; ++i) {
+        if (!opened->store->AppendRevision(MakeRevision(i)).ok()) _exit(4);
+        if (!opened->store->CommitEpoch(MakePublication(i), MakeModel(i), 0).ok()) _exit(5);
+        if (write(ends[1], &i, sizeof i) != sizeof i) _exit(6);
+      }
+    }
+    close(ends[1]);
+    uint64_t number = 0;
+    ASSERT_EQ(read(ends[0], &number, sizeof number), static_cast<ssize_t>(sizeof number)) << "the child failed";
+    reported = number;
+    std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(20'000 * Uniform(11, 0, round))));
+    kill(child, SIGKILL);
+    while (read(ends[0], &number, sizeof number) == sizeof number) reported = number;
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << WEXITSTATUS(status);
+
+    OpenedStore opened = Open();
+    EXPECT_EQ(opened.damage, "");
+    EXPECT_GE(opened.state.revision, reported);
+    EXPECT_GE(opened.state.max_epoch, reported);
+    EXPECT_LE(opened.state.revision - opened.state.max_epoch, 1u);
+    ASSERT_EQ(opened.state.models.size(), 1u);
+    EXPECT_EQ(opened.state.models[0].published.epoch, opened.state.max_epoch) << "vector and evidence of one transaction";
+    const auto revisions = opened.store->Revisions(0, 1'000'000);
+    ASSERT_TRUE(revisions.ok());
+    ASSERT_EQ(revisions->size(), opened.state.revision);
+    EXPECT_EQ(revisions->back(), MakeRevision(opened.state.revision));
+    // Only the revision may have made it: bring both in step for the next round.
+    if (opened.state.max_epoch < opened.state.revision) {
+      const uint64_t i = opened.state.revision;
+      ASSERT_TRUE(opened.store->CommitEpoch(MakePublication(i), MakeModel(i), 0).ok());
+    }
+  }
+  EXPECT_GT(reported, 12u);
+}
+
+TEST(StateJson, SettingsTakeOnlyWhatTheyKnow) {
+  const auto refused = [](const char* text) { return std::string(SettingsFromJson(nlohmann::json::parse(text), {}).status().message()); };
+  EXPECT_EQ(SettingsFromJson(nlohmann::json::parse(R"({"tau": 1, "frozen": true})"), {})->frozen, true);
+  EXPECT_NE(refused(R"({"taw": 1})").find("taw"), std::string::npos);
+  EXPECT_NE(refused(R"({"tau": "1"})").find("tau = \"1\""), std::string::npos);
+  EXPECT_NE(refused(R"({"frozen": 1})").find("frozen = 1"), std::string::npos);
+  EXPECT_NE(refused(R"({"tau": true})").find("tau = true"), std::string::npos);
+  EXPECT_NE(refused(R"({"tau": null})").find("tau = null"), std::string::npos);
+  EXPECT_NE(refused(R"({"demote_after": 1.5})").find("demote_after = 1.5"), std::string::npos);
+  EXPECT_NE(refused(R"({"reference_length": -4096})").find("reference_length = -4096"), std::string::npos);
+  EXPECT_NE(refused("[]").find("object"), std::string::npos);
+}
+
+TEST(StateJson, BytesThatAreNotTextDoNotStopIt) {
+  EXPECT_EQ(Dump(nlohmann::json("a\xff" "b")), "\"a\xEF\xBF\xBD" "b\"");
+}
+
+}  // namespace
+}  // namespace stria
