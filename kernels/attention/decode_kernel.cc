@@ -9,6 +9,8 @@
 
 #include <utility>
 
+#include "kernels/simd/for_heads.h"
+
 namespace stria::STRIA_SIMD {
 namespace {
 
@@ -252,23 +254,6 @@ void Values(const uint8_t* slice, Width width, int tokens, int head_dim, const f
   }
 }
 
-// Calls fn<G>(first head) for runs of at most kMaxHeads heads, as even as possible.
-template <class Fn>
-void ForHeads(int group, Fn fn) {
-  const int parts = (group + kMaxHeads - 1) / kMaxHeads;
-  int head = 0;
-  for (int part = 0; part < parts; ++part) {
-    const int heads = (group - head + parts - part - 1) / (parts - part);
-    switch (heads) {
-      case 1: fn.template operator()<1>(head); break;
-      case 2: fn.template operator()<2>(head); break;
-      case 3: fn.template operator()<3>(head); break;
-      case 4: fn.template operator()<4>(head); break;
-    }
-    head += heads;
-  }
-}
-
 void PrefetchSlice(const uint8_t* slice, size_t bytes) {
   for (size_t at = 0; at < bytes; at += 64) Prefetch(slice + at);
 }
@@ -316,7 +301,7 @@ void DecodeRun(const DecodeRunArgs& a) {
       const uint8_t* slice = sealed ? Slice(a.run.key_pages[i], dim, dim, a.run.kv_head)
                                     : reinterpret_cast<const uint8_t*>(a.run.key_tail);
       const Width width = sealed ? a.run.key_pages[i].width : Width::kFp16;
-      ForHeads(group, [&]<int G>(int g) {
+      ForHeads<kMaxHeads>(group, [&]<int G>(int g) {
         Scores<G>(slice, width, tokens(i), dim, q + g * dim, a.scores + g * kScoreStride + (i - begin) * kPageTokens);
       });
     }
@@ -355,7 +340,7 @@ void DecodeRun(const DecodeRunArgs& a) {
       const uint8_t* slice = sealed ? Slice(a.run.value_pages[i], kPageTokens, dim, a.run.kv_head)
                                     : reinterpret_cast<const uint8_t*>(a.run.value_tail);
       const Width width = sealed ? a.run.value_pages[i].width : Width::kFp16;
-      ForHeads(group, [&]<int G>(int g) {
+      ForHeads<kMaxHeads>(group, [&]<int G>(int g) {
         Values<G>(slice, width, tokens(i), dim, a.scores + g * kScoreStride + (i - begin) * kPageTokens,
                   a.partial + g * stride, shared + g);
       });

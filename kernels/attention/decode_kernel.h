@@ -6,7 +6,6 @@
 
 namespace stria {
 
-inline constexpr int kMaxHeadDim = 256;
 inline constexpr int kMaxGroup = 16;
 inline constexpr int kChunkPages = 4;  // pages whose scores share one softmax step
 

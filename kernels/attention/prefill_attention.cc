@@ -24,7 +24,7 @@ class BlockedPrefillAttention final : public PrefillAttention {
  public:
   BlockedPrefillAttention(const AttentionShape& shape, Target target, int threads)
       : shape_(shape), kernel_(KernelFor(target)), threads_(threads) {
-    STRIA_CHECK(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxPrefillHeadDim);
+    STRIA_CHECK(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
     STRIA_CHECK(shape.heads % shape.kv_heads == 0 && shape.group() <= kPrefillRows);
     const size_t bytes = (PrefillScratchFloats(shape.head_dim) * sizeof(float) + 63) / 64 * 64;
     for (int i = 0; i < threads; ++i) {

@@ -118,7 +118,7 @@ class Block {
   // Panels [dim words][kPanelKeys], keys past the end zero.
   void PackKeys(int begin, int count) {
     const int words = dim_ / kPerWord;
-    alignas(64) Element row[kPanelKeys][kMaxPrefillHeadDim];
+    alignas(64) Element row[kPanelKeys][kMaxHeadDim];
     for (int panel = 0; panel < count; panel += kPanelKeys) {
       for (int t = 0; t < kPanelKeys; ++t) {
         const Half* from = args_.keys + size_t{1} * (begin + panel + t) * dim_;

@@ -8,7 +8,6 @@ namespace stria {
 
 inline constexpr int kPrefillRows = 192;  // (query row, query head) pairs of a block, at most
 inline constexpr int kPrefillKeys = 128;  // keys of one step
-inline constexpr int kMaxPrefillHeadDim = 256;
 
 struct PrefillBlockArgs {
   int head_dim = 0;

@@ -1,11 +1,17 @@
 #include "kernels/canary/canary.h"
 
+#include <cmath>
+
+#include "base/check.h"
+#include "kernels/canary/canary_kernel.h"
+
 namespace stria {
 
 void CanaryReading(Target target, const AttentionShape& shape, const Half* key_ring, int valid, const float* q, float* out) {
-  double exact[kCanaryWidths];
-  CanaryReadingReference(shape, key_ring, valid, q, exact);
-  for (int w = 0; w < kCanaryWidths; ++w) out[w] = static_cast<float>(exact[w]);
+  STRIA_CHECK(valid >= kCanaryMinKeys && valid <= kPageTokens);
+  STRIA_CHECK(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+  const float q_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)));
+  STRIA_DISPATCH(target, CanaryReading)(shape, key_ring, valid, q, q_scale, out);
 }
 
 }  // namespace stria

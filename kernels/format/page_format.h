@@ -10,12 +10,13 @@
 namespace stria {
 
 inline constexpr int kPageTokens = 64;
+inline constexpr int kMaxHeadDim = 256;
 
 // Heads of one layer. Layers of one model may differ.
 struct AttentionShape {
   int heads = 0;     // query heads
   int kv_heads = 0;  // divides heads
-  int head_dim = 0;  // a multiple of 16
+  int head_dim = 0;  // a multiple of 16, at most kMaxHeadDim
   int group() const { return heads / kv_heads; }
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };

@@ -1,25 +1,27 @@
 #include "kernels/format/seal.h"
 
-#include "kernels/format/seal_reference.h"
+#include "base/check.h"
+#include "kernels/format/seal_kernel.h"
 
 namespace stria {
 
 void SealKeys(Target target, const AttentionShape& shape, Width width, KvBlock tokens, void* page) {
-  SealKeysReference(shape, width, tokens, page);
+  STRIA_CHECK(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+  STRIA_DISPATCH(target, SealKeys)(shape, width, tokens, page);
 }
 
 void SealValues(Target target, const AttentionShape& shape, Width width, KvBlock tokens, void* page) {
-  SealValuesReference(shape, width, tokens, page);
+  STRIA_CHECK(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+  STRIA_DISPATCH(target, SealValues)(shape, width, tokens, page);
 }
 
 void AppendToken(Target target, const AttentionShape& shape, const float* k, const float* v, int slot, Half* key_block,
                  Half* value_block, ptrdiff_t head_stride) {
   const int dim = shape.head_dim;
+  const auto store = STRIA_DISPATCH(target, StoreHalves);
   for (int h = 0; h < shape.kv_heads; ++h) {
-    for (int c = 0; c < dim; ++c) {
-      key_block[h * head_stride + slot * dim + c] = ToHalf(k[h * dim + c]);
-      value_block[h * head_stride + slot * dim + c] = ToHalf(v[h * dim + c]);
-    }
+    store(k + h * dim, dim, key_block + h * head_stride + slot * dim);
+    store(v + h * dim, dim, value_block + h * head_stride + slot * dim);
   }
 }
 

@@ -31,7 +31,8 @@ _EXTRA_TARGETS = {
 def simd_library(name, srcs, hdrs = [], copts = [], deps = [], extra_targets = []):
     """Like cc_library, for sources that put their code into namespace stria::STRIA_SIMD (simd.h).
 
-    -O3 unrolls the small loops over arrays of vectors, so that they live in registers.
+    -O3 unrolls the small loops over arrays of vectors, so that they live in registers; reassociation would add up products
+    before it adds them to a sum, which keeps more values alive than there are registers.
     """
     targets = dict(_TARGETS)
     targets.update({target: _EXTRA_TARGETS[target] for target in extra_targets})
@@ -39,7 +40,7 @@ def simd_library(name, srcs, hdrs = [], copts = [], deps = [], extra_targets = [
         cc_library(
             name = "%s_%s" % (name, target),
             srcs = srcs + hdrs,
-            copts = ["-O3"] + copts + target_copts,
+            copts = ["-O3", "-fno-tree-reassoc"] + copts + target_copts,
             visibility = ["//visibility:private"],
             deps = deps + ["//kernels/simd"],
         )

@@ -1,0 +1,130 @@
+#include "kernels/format/seal_kernel.h"
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/format/quantizer_simd.h"
+
+namespace stria::STRIA_SIMD {
+namespace {
+
+constexpr int kMaxRanges = 256;  // head_dim, or 64 tokens
+
+// The quantisers of all ranges of a slice, as floats.
+struct alignas(64) Quantizers {
+  float middle[kMaxRanges];
+  float inverse[kMaxRanges];
+};
+
+void CopySlices(const AttentionShape& shape, KvBlock tokens, void* page) {
+  const size_t slice = sizeof(Half) * kPageTokens * shape.head_dim;
+  for (int h = 0; h < shape.kv_heads; ++h) {
+    std::memcpy(static_cast<char*>(page) + h * slice, tokens.data + h * tokens.head_stride, slice);
+  }
+}
+
+// ---- Keys: a range is a channel, over the 64 tokens ----
+
+template <int bits>
+void SealKeySlice(const Half* x, int dim, uint8_t* slice) {
+  constexpr int kPlaces = 8 / bits;
+  const int rows = dim / 4 / kPlaces;
+  Half* scales = reinterpret_cast<Half*>(slice);
+  uint8_t* codes = slice + 4 * dim;
+  Quantizers q;
+  for (int c = 0; c < dim; c += kLanes) {
+    RangeVector range;
+    for (int t = 0; t < kPageTokens; ++t) range.Include(LoadHalf(x + t * dim + c));
+    const auto quantizer = QuantizerVector::Make(range.min, range.max, range.bad, bits, scales + c, scales + dim + c);
+    Store(q.middle + c, quantizer.middle);
+    Store(q.inverse + c, quantizer.inverse);
+  }
+  for (int t = 0; t < kPageTokens; ++t) {
+    uint32_t words[kMaxRanges / 4];  // four neighbouring channels each
+    for (int c = 0; c < dim; c += kLanes) {
+      StoreLowBytes(words + c / 4, CodeOf<bits>(LoadHalf(x + t * dim + c), Load(q.middle + c), Load(q.inverse + c)));
+    }
+    uint8_t* to = codes + (t / kRowLanes * rows * kRowLanes + t % kRowLanes) * 4;
+    for (int row = 0; row < rows; ++row) {
+      uint32_t packed = 0;
+      for (int place = 0; place < kPlaces; ++place) packed |= words[row * kPlaces + place] << (place * bits);
+      std::memcpy(to + row * kRowLanes * 4, &packed, 4);
+    }
+  }
+}
+
+// ---- Values: a range is a token, over the channels of its head ----
+
+template <int bits, int... i>
+I PackFourTokensPerPlace(const Half* x, int dim, int channel, const Quantizers& q, int first_token, std::integer_sequence<int, i...>) {
+  I packed = SetWord(0);
+  ((packed = Or(packed, ShiftLeft32<i % 4 * 8 + i / 4 * bits>(CodeOf<bits>(
+                            LoadHalf(x + (first_token + i) * dim + channel), Set(q.middle[first_token + i]),
+                            Set(q.inverse[first_token + i]))))),
+   ...);
+  return packed;
+}
+
+template <int bits>
+void SealValueSlice(const Half* x, int dim, uint8_t* slice) {
+  constexpr int kTokensPerRow = 4 * 8 / bits;
+  constexpr int kRows = kPageTokens / kTokensPerRow;
+  Half* scales = reinterpret_cast<Half*>(slice);
+  uint8_t* codes = slice + 4 * kPageTokens;
+  alignas(64) float min[kPageTokens], max[kPageTokens], bad[kPageTokens];
+  Quantizers q;
+  for (int t = 0; t < kPageTokens; ++t) {
+    RangeVector range;
+    for (int c = 0; c < dim; c += kLanes) range.Include(LoadHalf(x + t * dim + c));
+    min[t] = ReduceMin(range.min);
+    max[t] = ReduceMax(range.max);
+    bad[t] = ReduceAdd(range.bad);
+  }
+  for (int t = 0; t < kPageTokens; t += kLanes) {
+    const auto quantizer =
+        QuantizerVector::Make(Load(min + t), Load(max + t), Load(bad + t), bits, scales + t, scales + kPageTokens + t);
+    Store(q.middle + t, quantizer.middle);
+    Store(q.inverse + t, quantizer.inverse);
+  }
+  for (int c = 0; c < dim; c += kLanes) {
+    uint8_t* to = codes + (c / kRowLanes * kRows * kRowLanes + c % kRowLanes) * 4;
+    for (int row = 0; row < kRows; ++row) {
+      StoreBytes(to + row * kRowLanes * 4, PackFourTokensPerPlace<bits>(x, dim, c, q, row * kTokensPerRow,
+                                                                        std::make_integer_sequence<int, kTokensPerRow>{}));
+    }
+  }
+}
+
+}  // namespace
+
+void SealKeys(const AttentionShape& shape, Width width, KvBlock tokens, void* page) {
+  if (width == Width::kFp16) return CopySlices(shape, tokens, page);
+  const int bits = static_cast<int>(width), dim = shape.head_dim;
+  const size_t slice_bytes = size_t{4} * dim + size_t{8} * dim * bits;
+  for (int h = 0; h < shape.kv_heads; ++h) {
+    const Half* x = tokens.data + h * tokens.head_stride;
+    uint8_t* slice = static_cast<uint8_t*>(page) + h * slice_bytes;
+    if (bits == 2) SealKeySlice<2>(x, dim, slice);
+    if (bits == 4) SealKeySlice<4>(x, dim, slice);
+    if (bits == 8) SealKeySlice<8>(x, dim, slice);
+  }
+}
+
+void SealValues(const AttentionShape& shape, Width width, KvBlock tokens, void* page) {
+  if (width == Width::kFp16) return CopySlices(shape, tokens, page);
+  const int bits = static_cast<int>(width), dim = shape.head_dim;
+  const size_t slice_bytes = size_t{4} * kPageTokens + size_t{8} * dim * bits;
+  for (int h = 0; h < shape.kv_heads; ++h) {
+    const Half* x = tokens.data + h * tokens.head_stride;
+    uint8_t* slice = static_cast<uint8_t*>(page) + h * slice_bytes;
+    if (bits == 2) SealValueSlice<2>(x, dim, slice);
+    if (bits == 4) SealValueSlice<4>(x, dim, slice);
+    if (bits == 8) SealValueSlice<8>(x, dim, slice);
+  }
+}
+
+void StoreHalves(const float* from, int count, Half* to) {
+  for (int i = 0; i < count; i += kLanes) StoreHalf(to + i, Load(from + i));
+}
+
+}  // namespace stria::STRIA_SIMD
