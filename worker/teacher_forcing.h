@@ -1,0 +1,45 @@
+// Text fed token by token through decode steps, once under each cache, side by side: what evaluation compares. Prefilling
+// instead would show nothing, because a prompt attends in full precision.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/target.h"
+#include "model/transformer/transformer.h"
+#include "proto/sequences.h"
+
+namespace stria {
+
+// A cache to compare. The plan is not one that follows tiers.
+struct CacheVariant {
+  std::string name;
+  CachePlan plan;
+  uint32_t sink_pages = 1;
+};
+
+// logits [variants, vocab] after tokens [0, position] of a text: they predict token position + 1. Positions of one text come in
+// order; different texts come from different threads.
+using LogitsSink = std::function<void(size_t text, uint32_t position, std::span<const float> logits)>;
+
+struct TeacherForcingOptions {
+  Target target = BestTarget();
+  int threads = 1;
+  int max_rows = 64;  // that the transformer was made for; variants must not be more
+};
+
+absl::Status TeacherForce(Transformer& transformer, const TeacherForcingOptions& options,
+                          std::span<const std::vector<int32_t>> texts, std::span<const CacheVariant> variants,
+                          const LogitsSink& sink);
+
+// How many of a text's first `tokens` tokens lie in pages of the plan's widths.
+uint32_t QuantisedTokens(const CacheVariant& variant, uint32_t tokens);
+
+// The same widths in all layers.
+CachePlan UniformPlan(int layers, Width keys, Width values);
+
+}  // namespace stria
