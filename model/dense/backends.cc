@@ -2,6 +2,7 @@
 #include "model/dense/dense_layer.h"
 #include "model/dense/onednn_float.h"
 #include "model/dense/onednn_int8.h"
+#include "model/dense/simd_float.h"
 #include "model/dense/simd_int8.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
@@ -17,7 +18,8 @@ bool Has(dnnl::cpu_isa isa) {
 }  // namespace
 
 std::unique_ptr<DenseBackend> MakeFloatBackend(const DenseOptions& options) {
-  return MakeOneDnnFloatBackend(options, Has(dnnl::cpu_isa::avx512_core_bf16));
+  if (Has(dnnl::cpu_isa::avx512_core_bf16)) return MakeOneDnnFloatBackend(options, /*bf16=*/true);
+  return MakeSimdFloatBackend(options);
 }
 
 std::unique_ptr<DenseBackend> MakeInt8Backend(const DenseOptions& options) {

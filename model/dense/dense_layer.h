@@ -40,9 +40,9 @@ struct DenseOptions {
   int max_rows = 1;  // most rows of one Run
 };
 
-// Prompt rows: weights rounded to bf16, activations too where the machine multiplies bf16 (AVX512-BF16), f32
-// sums. Elsewhere the same rounded weights with float32 activations. A row's last bits may depend on how many
-// rows run with it.
+// Prompt rows: weights rounded to bf16, activations too where the machine multiplies bf16 (AVX512-BF16, by
+// oneDNN), f32 sums. There a row's last bits may depend on how many rows run with it. Elsewhere the same
+// weights with float32 activations, by our own kernel, whose rows are the same bits in any company.
 std::unique_ptr<DenseBackend> MakeFloatBackend(const DenseOptions& options);
 
 // Decode rows: int8 weights with one scale per output channel, activations of two int8 digits with one scale

@@ -10,8 +10,10 @@
 #include "base/random.h"
 #include "gtest/gtest.h"
 #include "model/dense/dense_layer.h"
+#include "model/dense/onednn_float.h"
 #include "model/dense/onednn_int8.h"
 #include "model/dense/quantize.h"
+#include "model/dense/simd_float.h"
 #include "model/dense/simd_int8.h"
 #include "model/dense/targets_for_test.h"
 
@@ -215,29 +217,68 @@ TEST(Int8, RowIsTheSameBitsAloneInABatchAndOnEveryInstructionSet) {
   }
 }
 
-TEST(Float, MatchesDoubleOnEveryShapeAndRowCount) {
-  const auto backend = MakeFloatBackend({.threads = 2, .max_rows = 100});
+void ExpectFloat(DenseBackend& backend, Shape shape, double rounding) {
+  SCOPED_TRACE(testing::Message() << backend.name() << " " << shape.out << "×" << shape.in);
+  std::vector<float> weights = Random(8, static_cast<size_t>(shape.out) * shape.in, 0.1f);
+  const auto layer = backend.Pack(weights.data(), shape.out, shape.in);
+  for (float& w : weights) w = ToFloat(ToBFloat16(w));
+  const std::vector<float> x = RandomRows(9, 100, shape.in);
+  std::vector<double> expected, bound;  // [100, out]
+  for (int row = 0; row < 100; ++row) {
+    const float* xr = x.data() + static_cast<size_t>(row) * shape.in;
+    for (int o = 0; o < shape.out; ++o) {
+      const float* w = weights.data() + static_cast<size_t>(o) * shape.in;
+      double magnitude = 0;
+      for (int i = 0; i < shape.in; ++i) magnitude += std::abs(static_cast<double>(w[i]) * xr[i]);
+      expected.push_back(Dot(w, xr, shape.in));
+      bound.push_back(magnitude * rounding + 1e-30);
+    }
+  }
+  for (const int rows : {1, 2, 3, 6, 11, 31, 32, 33, 64, 95, 97, 100}) {
+    std::vector<float> y(static_cast<size_t>(rows) * shape.out, std::nanf(""));
+    layer->Run(rows, x.data(), y.data());
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_LE(std::abs(y[i] - expected[i]), bound[i])
+          << rows << " rows, row " << i / shape.out << ", output " << i % shape.out;
+    }
+  }
+}
+
+constexpr double kFloatRounding = 2e-6;
+
+TEST(Float, MatchesDoubleAtEveryThreadCount) {
+  for (const int threads : {1, 2, 3}) {
+    const auto backend = MakeFloatBackend({.threads = threads, .max_rows = 100});
+    // Activations may be rounded to bf16: 2^-9 of each product.
+    for (const Shape shape : kShapes) ExpectFloat(*backend, shape, 0x1p-9 + kFloatRounding);
+  }
+}
+
+TEST(Float, MatchesDoubleOnEveryInstructionSet) {
+  ForEachTarget([] {
+    const auto backend = MakeSimdFloatBackend({.threads = 2, .max_rows = 100});
+    for (const Shape shape : kShapes) ExpectFloat(*backend, shape, kFloatRounding);
+  });
+}
+
+TEST(Float, OneDnnMatchesDouble) {
+  const auto backend = MakeOneDnnFloatBackend({.threads = 2, .max_rows = 100}, /*bf16=*/false);
+  for (const Shape shape : kShapes) ExpectFloat(*backend, shape, kFloatRounding);
+}
+
+TEST(Float, RowOfOurKernelIsTheSameBitsAloneAndInABatch) {
   for (const Shape shape : kShapes) {
-    SCOPED_TRACE(testing::Message() << backend->name() << " " << shape.out << "×" << shape.in);
-    std::vector<float> weights = Random(8, static_cast<size_t>(shape.out) * shape.in, 0.1f);
+    const std::vector<float> weights = Random(5, static_cast<size_t>(shape.out) * shape.in, 0.1f);
+    const std::vector<float> x = RandomRows(6, 100, shape.in);
+    const auto backend = MakeSimdFloatBackend({.threads = 2, .max_rows = 100});
     const auto layer = backend->Pack(weights.data(), shape.out, shape.in);
-    for (float& w : weights) w = ToFloat(ToBFloat16(w));
-    const std::vector<float> x = RandomRows(9, 100, shape.in);
-    for (const int rows : {1, 3, 31, 32, 33, 64, 95, 100}) {
-      std::vector<float> y(static_cast<size_t>(rows) * shape.out, std::nanf(""));
-      layer->Run(rows, x.data(), y.data());
-      for (int row = 0; row < rows; ++row) {
-        const float* xr = x.data() + static_cast<size_t>(row) * shape.in;
-        for (int o = 0; o < shape.out; ++o) {
-          const float* w = weights.data() + static_cast<size_t>(o) * shape.in;
-          double magnitude = 0;
-          for (int i = 0; i < shape.in; ++i) magnitude += std::abs(static_cast<double>(w[i]) * xr[i]);
-          // Activations may be rounded to bf16: 2^-9 of each product.
-          ASSERT_LE(std::abs(y[static_cast<size_t>(row) * shape.out + o] - Dot(w, xr, shape.in)),
-                    magnitude * (0x1p-9 + 1e-6) + 1e-30)
-              << rows << " rows, row " << row << ", output " << o;
-        }
-      }
+    std::vector<float> batch(static_cast<size_t>(100) * shape.out), alone(shape.out);
+    layer->Run(100, x.data(), batch.data());
+    for (int row = 0; row < 100; ++row) {
+      layer->Run(1, x.data() + static_cast<size_t>(row) * shape.in, alone.data());
+      ASSERT_TRUE(
+          std::equal(alone.begin(), alone.end(), batch.begin() + static_cast<ptrdiff_t>(row) * shape.out))
+          << "row " << row << " of " << shape.out << "×" << shape.in;
     }
   }
 }

@@ -1,3 +1,5 @@
+#include "model/dense/onednn_float.h"
+
 #include <omp.h>
 
 #include <algorithm>

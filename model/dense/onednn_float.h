@@ -1,4 +1,4 @@
-// bf16 or float32 weights by oneDNN.
+// bf16 weights and activations by oneDNN, f32 sums.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace stria {
 
-// bf16: bf16 activations and weights, else float32 activations and bf16-rounded float32 weights. f32 sums
-// both.
+// bf16 needs AVX512-BF16. Without `bf16` weights are rounded to bf16 and then multiplied as float32, which
+// every machine can: the same way through oneDNN, for tests where the other cannot run.
 std::unique_ptr<DenseBackend> MakeOneDnnFloatBackend(const DenseOptions& options, bool bf16);
 
 }  // namespace stria

@@ -44,7 +44,8 @@ void SwiGluImpl(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, in
   const hn::ScalableTag<float> d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const auto one = hn::Set(d, 1.0f);
-  const auto most = hn::Set(d, 88.0f);  // hn::Exp gives nonsense where the result overflows; silu is 0 by then
+  const auto most =
+      hn::Set(d, 88.0f);  // hn::Exp gives nonsense where the result overflows; silu is 0 by then
   int i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto g = hn::LoadU(d, gate + i);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <vector>
 
@@ -27,6 +28,9 @@ double Milliseconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - since).count();
 }
 
+// Of all threads: what a step costs when other processes share the cores.
+double CpuMilliseconds() { return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
 // All layers, and the head of `head_rows` rows.
 void Time(Transformer& transformer, RowRole role, int rows, int head_rows, int repeats) {
   const ModelConfig& config = transformer.config();
@@ -38,8 +42,12 @@ void Time(Transformer& transformer, RowRole role, int rows, int head_rows, int r
   std::vector<float> logits(static_cast<size_t>(head_rows) * config.vocab);
   std::vector<double> times;
   TransformerTimes before;
+  double cpu = 0;
   for (int repeat = -1; repeat < repeats; ++repeat) {
-    if (repeat == 0) before = transformer.times();
+    if (repeat == 0) {
+      before = transformer.times();
+      cpu = CpuMilliseconds();
+    }
     const auto start = std::chrono::steady_clock::now();
     transformer.Embed(tokens, residual.data());
     for (int layer = 0; layer < config.layers; ++layer) {
@@ -48,14 +56,15 @@ void Time(Transformer& transformer, RowRole role, int rows, int head_rows, int r
     transformer.Head(role, head_rows, residual.data(), logits.data());
     if (repeat >= 0) times.push_back(Milliseconds(start));
   }
+  cpu = (CpuMilliseconds() - cpu) / repeats;
   std::sort(times.begin(), times.end());
   const TransformerTimes& after = transformer.times();
   const auto mean = [&](int64_t TransformerTimes::*which) {
     return (after.*which - before.*which) / 1e6 / repeats;
   };
-  std::printf("%s, %3d rows: least %.2f ms, median %.2f, of the mean: dense %.2f, other %.2f\n",
+  std::printf("%s, %3d rows: least %.2f ms, median %.2f, mean: dense %.2f, other %.2f, CPU %.2f\n",
               role == RowRole::kDecode ? "decode" : "prompt", rows, times.front(), times[times.size() / 2],
-              mean(&TransformerTimes::dense), mean(&TransformerTimes::other));
+              mean(&TransformerTimes::dense), mean(&TransformerTimes::other), cpu);
 }
 
 int Main(int argc, char** argv) {
