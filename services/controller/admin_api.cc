@@ -170,13 +170,9 @@ void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, con
     status["listening"] = {{"http", listening.http}, {"telemetry", listening.telemetry}, {"tiers", listening.tiers}};
     return status;
   });
-  route("GET", "/v1/tiers", [&](const HttpRequest& request) -> absl::StatusOr<json> {
+  route("GET", "/v1/tiers", [&](const HttpRequest& request) {
     const auto model = request.query.find("model");
-    json tiers = TiersJson(loop, model == request.query.end() ? "" : model->second);
-    if (model != request.query.end() && tiers["models"].empty()) {
-      return absl::NotFoundError(absl::StrCat("no model is called '", model->second, "'"));
-    }
-    return tiers;
+    return TiersJson(loop, model == request.query.end() ? "" : model->second);
   });
   route("GET", "/v1/settings", [&](const HttpRequest&) {
     return json{{"revision", loop.brain().revision()}, {"settings", ToJson(loop.brain().settings())}};

@@ -158,8 +158,8 @@ void ControlLoop::AnnounceWorkers() {
     Announce("worker", {{"worker", name},
                         {"state", state},
                         {"incarnation", worker.hello.incarnation},
-                        {"applied", worker.applied},
-                        {"sent", worker.sent}});
+                        {"epoch_applied", worker.applied},
+                        {"epoch_sent", worker.sent}});
   }
   announced_ = std::move(states);
 }

@@ -182,17 +182,32 @@ TEST_F(ControlLoopTest, StatusAndTiersSayWhatIs) {
   loop_->Flush();
   nlohmann::json status = StatusJson(*loop_);
   EXPECT_EQ(status["workers"][0]["state"], "NEVER");
-  EXPECT_EQ(status["workers"][0]["sent"], 1);
+  EXPECT_EQ(status["workers"][0]["epoch_sent"], 1);
   EXPECT_EQ(status["models"][0]["average_bits"]["keys"], 10.0);  // (4 + 16) / 2
   loop_->OnTiers("peer", Encode(TierAck{.worker = "w", .incarnation = 1, .epoch = 1}));
   EXPECT_EQ(StatusJson(*loop_)["workers"][0]["state"], "SYNCED");
   clock_.Advance(std::chrono::seconds(11));
   EXPECT_EQ(StatusJson(*loop_)["workers"][0]["state"], "STALE");
-  const nlohmann::json layer = TiersJson(*loop_, "Model")["models"][0]["layers"][0];
+  const nlohmann::json layer = (*TiersJson(*loop_, "Model"))["layers"][0];
   EXPECT_EQ(layer["keys"], "int4");
   EXPECT_FLOAT_EQ(layer["ema"]["int4"].get<float>(), 0.01f);
   EXPECT_TRUE(layer["ema_latent"].is_null());
-  EXPECT_TRUE(TiersJson(*loop_, "other")["models"].empty());
+  EXPECT_EQ(TiersJson(*loop_, "other").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ControlLoopTest, TiersAreOfOneModel) {
+  EXPECT_TRUE((*TiersJson(*loop_, ""))["model"].is_null());
+  Hello("w", "peer");
+  EXPECT_EQ((*TiersJson(*loop_, ""))["model"], "m");
+  TierHello hello;
+  hello.worker = "v";
+  hello.model = "n";
+  hello.model_name = "Model";
+  hello.layers = 1;
+  loop_->OnTiers("peer-v", Encode(hello));
+  EXPECT_EQ(TiersJson(*loop_, "").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(TiersJson(*loop_, "Model").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ((*TiersJson(*loop_, "n"))["layers"].size(), 1u);
 }
 
 TEST_F(ControlLoopTest, WatchersAreToldAndASlowOneLosesNothingUnsaid) {

@@ -1,6 +1,13 @@
 #include "services/controller/status_json.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace stria {
 namespace {
@@ -29,7 +36,7 @@ json ModelJson(const ControlLoop& loop, const ModelState& model) {
           {"model_name", model.model_name},
           {"active", model.active},
           {"epoch", model.published.epoch},
-          {"layers", model.layer_count()},
+          {"layer_count", model.layer_count()},
           {"ranks", model.ranks.size()},
           {"firings", model.firings},
           {"last_firing_seconds_ago", NullOr(model.fired, Seconds(loop.Now() - model.last_firing))},
@@ -48,13 +55,44 @@ json WorkerJson(const ControlLoop& loop, const std::string& name, const WorkerRe
           {"rank", worker.hello.rank},
           {"ranks", worker.hello.ranks},
           {"epoch", loop.brain().models().at(worker.hello.model).published.epoch},
-          {"sent", worker.sent},
-          {"applied", worker.applied},
+          {"epoch_sent", worker.sent},
+          {"epoch_applied", worker.applied},
           {"heard_seconds_ago", Seconds(now - worker.last_heard)},
           {"restarts", worker.restarts},
           {"frames", worker.frames},
           {"frames_lost", worker.gaps},
           {"last_frame_seconds_ago", NullOr(worker.frames > 0, Seconds(now - worker.last_frame))}};
+}
+
+json LayerJson(const ModelState& model, uint32_t layer) {
+  const LayerTier& tier = model.published.layers[layer];
+  return {{"layer", layer},
+          {"keys", Name(tier.keys)},
+          {"values", Name(tier.values)},
+          {"guard_plain", Name(tier.guard_plain)},
+          {"guard_latent", Name(tier.guard_latent)},
+          {"ema", Averages(model, layer, CacheKind::kPlain)},
+          {"ema_latent", Averages(model, layer, CacheKind::kLatent)},
+          {"flips", model.flips[layer]}};
+}
+
+// nullptr: there is none at all, and none was asked for.
+absl::StatusOr<const ModelState*> ChooseModel(const Controller& brain, std::string_view wanted) {
+  std::vector<const ModelState*> served, known;
+  std::vector<std::string> names;
+  for (const auto& [fingerprint, model] : brain.models()) {
+    if (!wanted.empty() && wanted != fingerprint && wanted != model.model_name) continue;
+    known.push_back(&model);
+    if (model.active) served.push_back(&model);
+    names.push_back(absl::StrCat(model.model_name, " (", fingerprint, ")"));
+  }
+  const std::vector<const ModelState*>& choice = served.empty() ? known : served;
+  if (choice.size() == 1) return choice[0];
+  if (choice.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("several models; choose one by its fingerprint: ", absl::StrJoin(names, ", ")));
+  }
+  if (!wanted.empty()) return absl::NotFoundError(absl::StrCat("no model is called '", std::string(wanted), "'"));
+  return nullptr;
 }
 
 }  // namespace
@@ -74,31 +112,22 @@ json StatusJson(const ControlLoop& loop) {
             {"error", loop.state_status().ok() ? json(nullptr) : json(std::string(loop.state_status().message()))}}}};
 }
 
-json TiersJson(const ControlLoop& loop, std::string_view wanted) {
-  json models = json::array();
-  for (const auto& [fingerprint, model] : loop.brain().models()) {
-    if (!wanted.empty() && wanted != fingerprint && wanted != model.model_name) continue;
-    json layers = json::array();
-    for (uint32_t l = 0; l < model.layer_count(); ++l) {
-      const LayerTier& tier = model.published.layers[l];
-      layers.push_back({{"layer", l},
-                        {"keys", Name(tier.keys)},
-                        {"values", Name(tier.values)},
-                        {"guard_plain", Name(tier.guard_plain)},
-                        {"guard_latent", Name(tier.guard_latent)},
-                        {"ema", Averages(model, l, CacheKind::kPlain)},
-                        {"ema_latent", Averages(model, l, CacheKind::kLatent)},
-                        {"flips", model.flips[l]}});
-    }
-    json object = ModelJson(loop, model);
-    object["layers"] = std::move(layers);
-    models.push_back(std::move(object));
+absl::StatusOr<json> TiersJson(const ControlLoop& loop, std::string_view wanted) {
+  STRIA_ASSIGN_OR_RETURN(const ModelState* model, ChooseModel(loop.brain(), wanted));
+  json object = {{"revision", loop.brain().revision()},
+                 {"tau", loop.brain().settings().tau},
+                 {"hysteresis", loop.brain().settings().hysteresis},
+                 {"frozen", loop.brain().settings().frozen}};
+  json layers = json::array();
+  if (model == nullptr) {
+    object["model"] = nullptr;
+    object["epoch"] = 0;
+  } else {
+    object.update(ModelJson(loop, *model));
+    for (uint32_t l = 0; l < model->layer_count(); ++l) layers.push_back(LayerJson(*model, l));
   }
-  return {{"revision", loop.brain().revision()},
-          {"tau", loop.brain().settings().tau},
-          {"hysteresis", loop.brain().settings().hysteresis},
-          {"frozen", loop.brain().settings().frozen},
-          {"models", std::move(models)}};
+  object["layers"] = std::move(layers);
+  return object;
 }
 
 }  // namespace stria

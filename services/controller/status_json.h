@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/status/statusor.h"
 #include "services/controller/control_loop.h"
 
 namespace stria {
@@ -12,7 +13,9 @@ namespace stria {
 // GET /v1/status: models, workers and their sync, the state file.
 nlohmann::json StatusJson(const ControlLoop& loop);
 
-// GET /v1/tiers: per layer the widths in force, the averages against τ, flips. `model` (fingerprint or name) chooses; empty: all.
-nlohmann::json TiersJson(const ControlLoop& loop, std::string_view model);
+// GET /v1/tiers: of one model, per layer the widths in force, the averages against τ, flips. `wanted` is a fingerprint or a
+// name; empty means the only one that is served (or was, after a restart). No model at all gives a null model and no layers. NotFound and
+// InvalidArgument (several to choose from) name the models.
+absl::StatusOr<nlohmann::json> TiersJson(const ControlLoop& loop, std::string_view wanted);
 
 }  // namespace stria

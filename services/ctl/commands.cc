@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "services/ctl/render.h"
 #include "services/ctl/table.h"
 
@@ -20,6 +22,18 @@ json BodyOf(const ChangeFlags& flags) {
 }
 
 std::string Compact(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string PercentEncode(const std::string& text) {
+  std::string encoded;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
+      encoded += c;
+    } else {
+      absl::StrAppendFormat(&encoded, "%%%02X", static_cast<unsigned char>(c));
+    }
+  }
+  return encoded;
+}
 
 }  // namespace
 
@@ -60,16 +74,7 @@ int Commands::Status() {
 }
 
 int Commands::Tiers(const std::string& model) {
-  Result<json> answer = client_.Get("/v1/tiers");
-  if (json* tiers = std::get_if<json>(&answer); tiers != nullptr && !model.empty()) {
-    json chosen = json::array();
-    for (const json& candidate : tiers->value("models", json::array())) {
-      if (candidate.value("model", "") == model || candidate.value("model_name", "") == model) chosen.push_back(candidate);
-    }
-    if (chosen.empty()) return Fail({kExitUsage, absl::StrCat("no model is called '", model, "'")});
-    (*tiers)["models"] = std::move(chosen);
-  }
-  return Show(answer, &RenderTiers);
+  return Show(client_.Get(model.empty() ? "/v1/tiers" : "/v1/tiers?model=" + PercentEncode(model)), &RenderTiers);
 }
 
 int Commands::ShowSettings() { return Show(client_.Get("/v1/settings"), &RenderSettings); }

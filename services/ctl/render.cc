@@ -81,7 +81,7 @@ std::string RenderStatus(const json& status, bool colour) {
   Table models({"MODEL", "EPOCH", "LAYERS", "KEY BITS", "VALUE BITS", "FIRINGS", "LAST FIRING", "FLIPS"});
   const json model_list = status.value("models", json::array());
   for (const json& model : model_list) {
-    models.Add({ShortName(model), Field(model, "epoch"), Field(model, "layers"), Bits(model, "keys"), Bits(model, "values"),
+    models.Add({ShortName(model), Field(model, "epoch"), Field(model, "layer_count"), Bits(model, "keys"), Bits(model, "values"),
                 Field(model, "firings"), Ago(model, "last_firing_seconds_ago"), Field(model, "flips")});
   }
   if (!model_list.empty()) absl::StrAppend(&text, "\n", models.Text(colour));
@@ -91,29 +91,23 @@ std::string RenderStatus(const json& status, bool colour) {
   for (const json& worker : workers) {
     const std::string state = Field(worker, "state");
     table.Add({Field(worker, "worker"), {state == "NEVER" ? "NEVER acknowledged" : state, StateColour(state)},
-               Field(worker, "applied"), Field(worker, "sent"), Ago(worker, "heard_seconds_ago"), Field(worker, "frames"),
+               Field(worker, "epoch_applied"), Field(worker, "epoch_sent"), Ago(worker, "heard_seconds_ago"), Field(worker, "frames"),
                Field(worker, "frames_lost"), Field(worker, "restarts"), Field(worker, "http")});
   }
   return absl::StrCat(text, "\n", table.Text(colour));
 }
 
 std::string RenderTiers(const json& tiers, bool colour) {
+  if (Field(tiers, "model") == "-") return "no worker has said hello yet\n";
   const double tau = tiers.value("tau", 0.0);
-  std::string text;
-  const json models = tiers.value("models", json::array());
-  for (const json& model : models) {
-    if (!text.empty()) text += "\n";
-    absl::StrAppend(&text, ShortName(model), ": epoch ", Field(model, "epoch"), ", tau ", Field(tiers, "tau"), ", ",
-                    Field(model, "firings"), " firings, mean bits ", Bits(model, "keys"), " keys, ", Bits(model, "values"),
-                    " values", tiers.value("frozen", false) ? ", FROZEN" : "", "\n");
-    Table table({"LAYER", "KEYS", "VALUES", "EMA INT2", "EMA INT4", "EMA INT8", "FLIPS"});
-    for (const json& layer : model.value("layers", json::array())) {
-      table.Add({Field(layer, "layer"), Field(layer, "keys"), Field(layer, "values"), Average(layer, "int2", tau),
-                 Average(layer, "int4", tau), Average(layer, "int8", tau), Field(layer, "flips")});
-    }
-    absl::StrAppend(&text, table.Text(colour));
+  Table table({"LAYER", "KEYS", "VALUES", "EMA INT2", "EMA INT4", "EMA INT8", "FLIPS"});
+  for (const json& layer : tiers.value("layers", json::array())) {
+    table.Add({Field(layer, "layer"), Field(layer, "keys"), Field(layer, "values"), Average(layer, "int2", tau),
+               Average(layer, "int4", tau), Average(layer, "int8", tau), Field(layer, "flips")});
   }
-  return models.empty() ? "no worker has said hello yet\n" : text + "(<: under tau)\n";
+  return absl::StrCat(ShortName(tiers), ": epoch ", Field(tiers, "epoch"), ", tau ", Field(tiers, "tau"), ", ",
+                      Field(tiers, "firings"), " firings, mean bits ", Bits(tiers, "keys"), " keys, ", Bits(tiers, "values"),
+                      " values", tiers.value("frozen", false) ? ", FROZEN" : "", "\n", table.Text(colour), "(<: under tau)\n");
 }
 
 std::string RenderSettings(const json& answer, bool colour) {
@@ -155,7 +149,7 @@ std::string RenderRevision(const json& revision) {
 std::string RenderEvent(const std::string& name, const json& data) {
   if (name == "revision") return RenderRevision(data);
   if (name == "worker") {
-    return absl::StrCat("worker ", Field(data, "worker"), ": ", Field(data, "state"), ", epoch ", Field(data, "applied"));
+    return absl::StrCat("worker ", Field(data, "worker"), ": ", Field(data, "state"), ", epoch ", Field(data, "epoch_applied"));
   }
   if (name == "tiers") {
     std::string text = absl::StrCat("epoch ", Field(data, "epoch"), ":");

@@ -23,7 +23,7 @@ TEST(Table, NoNameMovesTheCursor) {
 }
 
 json Worker(const char* state) {
-  return {{"worker", "w"}, {"state", state}, {"applied", 3}, {"sent", 4}, {"heard_seconds_ago", 0.25}, {"frames", 9},
+  return {{"worker", "w"}, {"state", state}, {"epoch_applied", 3}, {"epoch_sent", 4}, {"heard_seconds_ago", 0.25}, {"frames", 9},
           {"frames_lost", 1}, {"restarts", 0}, {"http", "127.0.0.1:8002"}};
 }
 
@@ -45,16 +45,15 @@ TEST(Render, StatusShowsEachWorkersState) {
 
 TEST(Render, TiersMarkWhatIsUnderTau) {
   const json tiers = {{"tau", 0.022},
-                      {"models",
-                       {{{"model", "0123456789abcdef"},
-                         {"model_name", "M"},
-                         {"epoch", 7},
-                         {"firings", 3},
-                         {"average_bits", {{"keys", 4.0}, {"values", 4.0}}},
-                         {"layers",
-                          {{{"layer", 0}, {"keys", "int4"}, {"values", "int4"}, {"flips", 2},
-                            {"ema", {{"int2", 0.31}, {"int4", 0.012}, {"int8", 0.0001}}}},
-                           {{"layer", 1}, {"keys", "fp16"}, {"values", "fp16"}, {"flips", 0}, {"ema", nullptr}}}}}}}};
+                      {"model", "0123456789abcdef"},
+                      {"model_name", "M"},
+                      {"epoch", 7},
+                      {"firings", 3},
+                      {"average_bits", {{"keys", 4.0}, {"values", 4.0}}},
+                      {"layers",
+                       {{{"layer", 0}, {"keys", "int4"}, {"values", "int4"}, {"flips", 2},
+                         {"ema", {{"int2", 0.31}, {"int4", 0.012}, {"int8", 0.0001}}}},
+                        {{"layer", 1}, {"keys", "fp16"}, {"values", "fp16"}, {"flips", 0}, {"ema", nullptr}}}}};
   EXPECT_EQ(RenderTiers(tiers, false),
             "M (0123456789ab): epoch 7, tau 0.022, 3 firings, mean bits 4.00 keys, 4.00 values\n"
             "LAYER  KEYS  VALUES  EMA INT2  EMA INT4   EMA INT8   FLIPS\n"
@@ -74,7 +73,7 @@ TEST(Render, RevisionsAreOneLine) {
 }
 
 TEST(Render, Events) {
-  EXPECT_EQ(RenderEvent("worker", {{"worker", "w"}, {"state", "STALE"}, {"applied", 3}}), "worker w: STALE, epoch 3");
+  EXPECT_EQ(RenderEvent("worker", {{"worker", "w"}, {"state", "STALE"}, {"epoch_applied", 3}}), "worker w: STALE, epoch 3");
   EXPECT_EQ(RenderEvent("tiers", {{"epoch", 5}, {"flips", {{{"layer", 2}, {"from", "fp16"}, {"to", "int4"}}}}}),
             "epoch 5: layer 2 fp16->int4");
 }
