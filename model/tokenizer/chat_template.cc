@@ -90,7 +90,11 @@ class ChatTemplate::Prompt {
 };
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Create(const Tokenizer& tokenizer) {
-  STRIA_ASSIGN_OR_RETURN(RecognisedTemplate recognised, RecogniseTemplate(tokenizer.chat_template()));
+  return Create(tokenizer, tokenizer.chat_template());
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Create(const Tokenizer& tokenizer, std::string_view source) {
+  STRIA_ASSIGN_OR_RETURN(RecognisedTemplate recognised, RecogniseTemplate(source));
   ChatTemplate result(tokenizer);
   result.family_ = recognised.family;
   result.default_system_ = std::move(recognised.default_system);

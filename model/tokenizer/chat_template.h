@@ -35,6 +35,8 @@ class ChatTemplate {
   // From `tokenizer.chat_template()`. Unimplemented if that is none of the families', InvalidArgument if the vocabulary
   // lacks its control tokens. `tokenizer` must outlive the result.
   static absl::StatusOr<ChatTemplate> Create(const Tokenizer& tokenizer);
+  // The same from another source.
+  static absl::StatusOr<ChatTemplate> Create(const Tokenizer& tokenizer, std::string_view source);
 
   // The ids of the conversation; with `add_generation_prompt` also the beginning of the answer. `enable_thinking` is
   // Qwen3's switch, the others ignore it. InvalidArgument without messages or with another role. "Today" in Llama 3.1's

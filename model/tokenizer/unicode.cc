@@ -74,6 +74,7 @@ uint32_t Compose(uint32_t a, uint32_t b) {
 
 // Normalises a run of whole characters: decompose, sort marks, compose.
 void NormalizeRun(std::vector<uint32_t>* characters, std::string* out) {
+  if (characters->empty()) return;
   struct Mark {
     uint32_t c;
     uint8_t combining;
@@ -120,22 +121,19 @@ CharClass ClassOf(uint32_t code_point) {
 }
 
 std::string Nfc(std::string_view text) {
-  // Below U+0300 nothing decomposes for good and nothing combines with what stands before it.
-  const auto inert = [](uint32_t c) { return c < 0x300; };
-  const auto maybe_active = [](char c) { return static_cast<uint8_t>(c) >= 0xCC; };  // leads U+0300 and up
-  if (std::none_of(text.begin(), text.end(), maybe_active)) return std::string(text);
-
+  // Below U+0300 nothing decomposes for good and nothing combines with what stands before it, so that each such
+  // character begins a run of its own, and stays as it is if another follows.
+  const auto begins_inert = [&](size_t at) { return at == text.size() || static_cast<uint8_t>(text[at]) < 0xCC; };
   std::string out;
   out.reserve(text.size());
   std::vector<uint32_t> run;
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = DecodeUtf8(text, at);
-    if (c.code_point == kInvalidCodePoint) {
-      NormalizeRun(&run, &out);
+    const bool invalid = c.code_point == kInvalidCodePoint, inert = c.code_point < 0x300;
+    if (invalid || inert) NormalizeRun(&run, &out);
+    if (invalid || (inert && begins_inert(at + c.length))) {
       out += text.substr(at, c.length);
     } else {
-      // An inert character begins a new run, since a later mark may still combine with it.
-      if (inert(c.code_point)) NormalizeRun(&run, &out);
       run.push_back(c.code_point);
     }
     at += c.length;
