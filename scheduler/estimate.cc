@@ -36,24 +36,25 @@ std::vector<LayerWidths> WidthsOf(const CachePlan& plan, const WorkerHello& work
   return widths;
 }
 
-std::vector<LayerWidths> WidestWidths(const WorkerHello& worker) {
-  return std::vector<LayerWidths>(worker.layers.size());
+std::vector<LayerWidths> WidestWidthsOf(const CachePlan& plan, const WorkerHello& worker) {
+  if (plan.follow_tiers) return std::vector<LayerWidths>(worker.layers.size());
+  return WidthsOf(plan, worker, WorkerStatus{});
 }
 
-uint64_t CacheBytes(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t tokens) {
+MemoryDemand CacheDemand(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t tokens) {
   STRIA_CHECK(widths.size() == worker.layers.size());
-  const uint64_t pages = (tokens + kTokensPerPage - 1) / kTokensPerPage;
+  const uint64_t pages = tokens / kTokensPerPage;
   const uint64_t sinks = std::min<uint64_t>(pages, worker.sink_pages);
-  uint64_t bytes = 0;
+  MemoryDemand demand;
   for (size_t layer = 0; layer < widths.size(); ++layer) {
-    const LayerBytes& cost = worker.layers[layer];
-    const int fp16 = IndexOf(Width::kFp16);
-    bytes += cost.ring;
-    bytes += sinks * (uint64_t{cost.key_page[fp16]} + cost.value_page[fp16]);
-    bytes += (pages - sinks) *
-             (uint64_t{cost.key_page[IndexOf(widths[layer].keys)]} + cost.value_page[IndexOf(widths[layer].values)]);
+    const LayerBytes& bytes = worker.layers[layer];
+    demand.AddPages(bytes.ring, 1);
+    demand.AddPages(bytes.key_page[IndexOf(Width::kFp16)], sinks);
+    demand.AddPages(bytes.value_page[IndexOf(Width::kFp16)], sinks);
+    demand.AddPages(bytes.key_page[IndexOf(widths[layer].keys)], pages - sinks);
+    demand.AddPages(bytes.value_page[IndexOf(widths[layer].values)], pages - sinks);
   }
-  return bytes;
+  return demand;
 }
 
 uint64_t StagingBytes(const WorkerHello& worker, uint64_t prompt_tokens) {
@@ -61,10 +62,15 @@ uint64_t StagingBytes(const WorkerHello& worker, uint64_t prompt_tokens) {
   return worker.staging_bytes_max > 0 ? std::min(bytes, worker.staging_bytes_max) : bytes;
 }
 
-Footprint EstimateFootprint(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t prompt_tokens,
-                            uint64_t new_tokens) {
-  return {.prefill = CacheBytes(worker, widths, prompt_tokens) + StagingBytes(worker, prompt_tokens),
-          .end = CacheBytes(worker, widths, prompt_tokens + new_tokens)};
+uint64_t TokensAtEnd(uint64_t prompt_tokens, uint64_t new_tokens) {
+  return prompt_tokens + (new_tokens > 0 ? new_tokens - 1 : 0);
+}
+
+uint64_t PeakFootprint(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t prompt_tokens,
+                       uint64_t new_tokens) {
+  MemoryDemand prefill = CacheDemand(worker, widths, prompt_tokens);
+  prefill.AddBytes(StagingBytes(worker, prompt_tokens));
+  return std::max(prefill.Footprint(), CacheDemand(worker, widths, TokensAtEnd(prompt_tokens, new_tokens)).Footprint());
 }
 
 }  // namespace stria

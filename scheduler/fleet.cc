@@ -8,7 +8,7 @@ absl::Status Fleet::Judge(const WorkerHello& hello) const {
   if (hello.worker.empty()) return absl::InvalidArgumentError("a worker without a name");
   if (hello.layers.empty()) return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": no layers"));
   if (hello.pool_bytes == 0) return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": pool of 0 bytes"));
-  if (vocab_ != 0 && hello.vocab != vocab_) {
+  if (hello.vocab < vocab_) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": its model has ", hello.vocab,
                                                    " tokens, the scheduler's tokenizer has ", vocab_));
   }

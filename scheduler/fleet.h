@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "proto/sequences.h"
+#include "scheduler/memory_demand.h"
 
 namespace stria {
 
@@ -17,11 +18,10 @@ struct Worker {
   WorkerHello hello;
   WorkerStatus status;
   MonotonicTime last_heard;
-  uint64_t reserved = 0;   // bytes, of the sequences that were given to it
+  MemoryDemand reserved;   // of the sequences that were given to it
   uint32_t sequences = 0;  // given to it and not known to have ended
   bool exclusive = false;  // holds a sequence that must be alone
 
-  uint64_t free_bytes() const { return hello.pool_bytes > reserved ? hello.pool_bytes - reserved : 0; }
   bool accepts() const { return !status.draining && !exclusive && sequences < hello.max_sequences; }
 };
 
@@ -29,7 +29,7 @@ class Fleet {
  public:
   enum class Hello { kNew, kKnown, kRestarted };
 
-  // `vocab`: of the tokenizer, which the workers' model must have too; 0: not checked.
+  // `vocab`: of the tokenizer, which the workers' model must cover (it may have more rows).
   explicit Fleet(uint32_t vocab) : vocab_(vocab) {}
 
   // Why a worker with this hello cannot serve here: another vocabulary, another model than the workers already here, an

@@ -8,18 +8,14 @@
 namespace stria {
 
 Reservation ReservationOn(const Worker& worker, const Demand& demand) {
-  const uint64_t pool = worker.hello.pool_bytes;
-  if (demand.preemptions >= 2) return {.bytes = pool, .bytes_after = pool, .exclusive = true};
-  const Footprint footprint =
-      demand.preemptions == 0
-          ? EstimateFootprint(worker.hello, WidthsOf(*demand.plan, worker.hello, worker.status), demand.prompt_tokens,
-                              demand.expected_tokens)
-          : EstimateFootprint(worker.hello,
-                              demand.plan->follow_tiers ? WidestWidths(worker.hello)
-                                                        : WidthsOf(*demand.plan, worker.hello, worker.status),
-                              demand.prompt_tokens, demand.max_new_tokens);
-  // More than the pool cannot be set aside: the sequence then has it all, and room for nobody else is left.
-  return {.bytes = std::min(footprint.peak(), pool), .bytes_after = std::min(footprint.end, pool)};
+  const bool first_try = demand.preemptions == 0;
+  const std::vector<LayerWidths> widths = first_try ? WidthsOf(*demand.plan, worker.hello, worker.status)
+                                                    : WidestWidthsOf(*demand.plan, worker.hello);
+  const uint64_t tokens =
+      TokensAtEnd(demand.prompt_tokens, first_try ? demand.expected_tokens : demand.max_new_tokens);
+  return {.cache = CacheDemand(worker.hello, widths, tokens),
+          .staging = StagingBytes(worker.hello, demand.prompt_tokens),
+          .exclusive = demand.preemptions >= 2};
 }
 
 std::optional<Placement> Place(const Fleet& fleet, const Demand& demand) {
@@ -28,12 +24,12 @@ std::optional<Placement> Place(const Fleet& fleet, const Demand& demand) {
   for (const auto& [name, worker] : fleet.workers()) {
     if (!worker.accepts()) continue;
     if (demand.prompt_tokens + demand.max_new_tokens > worker.hello.max_context) continue;
-    const Reservation reservation = ReservationOn(worker, demand);
-    if (reservation.bytes > worker.free_bytes()) continue;
-    if (reservation.exclusive && worker.sequences > 0) continue;
-    const uint64_t left = worker.free_bytes() - reservation.bytes;
+    Reservation reservation = ReservationOn(worker, demand);
+    const uint64_t bytes = (worker.reserved + reservation.cache).Footprint() + reservation.staging;
+    if (worker.sequences > 0 && (reservation.exclusive || bytes > worker.hello.pool_bytes)) continue;
+    const uint64_t left = worker.hello.pool_bytes - std::min(bytes, worker.hello.pool_bytes);
     if (!best || left > most_left) {
-      best = Placement{.worker = name, .reservation = reservation};
+      best = Placement{.worker = name, .reservation = std::move(reservation)};
       most_left = left;
     }
   }
@@ -41,29 +37,40 @@ std::optional<Placement> Place(const Fleet& fleet, const Demand& demand) {
 }
 
 absl::Status CheckFits(const Fleet& fleet, const Demand& demand) {
-  uint64_t longest = 0, smallest_need = 0, largest_pool = 0;
+  uint64_t longest = 0, smallest_need = UINT64_MAX, largest_pool = 0;
+  const uint64_t tokens = demand.prompt_tokens + demand.max_new_tokens;
   for (const auto& [name, worker] : fleet.workers()) {
     longest = std::max<uint64_t>(longest, worker.hello.max_context);
-    const Footprint footprint =
-        EstimateFootprint(worker.hello, WidthsOf(*demand.plan, worker.hello, worker.status), demand.prompt_tokens,
-                          demand.expected_tokens);
-    const uint64_t need = footprint.peak();
-    if (need <= worker.hello.pool_bytes &&
-        demand.prompt_tokens + demand.max_new_tokens <= worker.hello.max_context) {
-      return absl::OkStatus();
-    }
-    smallest_need = smallest_need == 0 ? need : std::min(smallest_need, need);
     largest_pool = std::max(largest_pool, worker.hello.pool_bytes);
+    const uint64_t need = PeakFootprint(worker.hello, WidthsOf(*demand.plan, worker.hello, worker.status),
+                                        demand.prompt_tokens, demand.max_new_tokens);
+    smallest_need = std::min(smallest_need, need);
+    if (need <= worker.hello.pool_bytes && tokens <= worker.hello.max_context) return absl::OkStatus();
   }
-  if (demand.prompt_tokens + demand.max_new_tokens > longest) {
+  if (tokens > longest) {
     return absl::InvalidArgumentError(absl::StrCat("this model's context is ", longest, " tokens, the request needs ",
-                                                   demand.prompt_tokens + demand.max_new_tokens, " (",
-                                                   demand.prompt_tokens, " in the prompt, ", demand.max_new_tokens,
-                                                   " to generate)"));
+                                                   tokens, " (", demand.prompt_tokens, " in the prompt, ",
+                                                   demand.max_new_tokens, " to generate)"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the request needs ", smallest_need, " bytes of cache for ", demand.prompt_tokens, " prompt tokens and ",
-      demand.expected_tokens, " to generate, the largest worker has ", largest_pool, " bytes in all"));
+  return absl::InvalidArgumentError(absl::StrCat("the request needs ", smallest_need, " bytes of cache (",
+                                                 demand.prompt_tokens, " tokens in the prompt, ", demand.max_new_tokens,
+                                                 " to generate), the largest worker has ", largest_pool,
+                                                 " bytes in all"));
+}
+
+uint32_t LongestAnswer(const Fleet& fleet, const CachePlan& plan, uint64_t prompt_tokens) {
+  uint32_t longest = 1;
+  for (const auto& [name, worker] : fleet.workers()) {
+    if (prompt_tokens >= worker.hello.max_context) continue;
+    const std::vector<LayerWidths> widths = WidestWidthsOf(plan, worker.hello);
+    uint32_t fits = 1, too_many = worker.hello.max_context - static_cast<uint32_t>(prompt_tokens) + 1;
+    while (too_many - fits > 1) {  // PeakFootprint grows with the tokens
+      const uint32_t middle = fits + (too_many - fits) / 2;
+      (PeakFootprint(worker.hello, widths, prompt_tokens, middle) <= worker.hello.pool_bytes ? fits : too_many) = middle;
+    }
+    longest = std::max(longest, fits);
+  }
+  return longest;
 }
 
 }  // namespace stria

@@ -1,7 +1,7 @@
-// Where a sequence runs, and how many bytes are set aside for it there.
+// Where a sequence runs, and what is set aside for it there.
 //
 // A sequence that a worker preempted (its pages ran out) is set aside more the next time: first what its plan takes at the widths
-// in force, then what it takes at FP16 in full length, then the whole pool, alone. So sequences that push each other out end up
+// in force, then what it takes at FP16 in full length, then the worker is its own. So sequences that push each other out end up
 // one after the other, and each of them ends: no livelock.
 #pragma once
 
@@ -17,16 +17,16 @@ namespace stria {
 
 struct Demand {
   const CachePlan* plan = nullptr;
-  uint64_t prompt_tokens = 0;     // to prefill, tokens already delivered included
-  uint64_t expected_tokens = 0;   // to generate, as far as it is planned for; ≤ max_new_tokens
-  uint64_t max_new_tokens = 0;    // to generate at most
+  uint64_t prompt_tokens = 0;    // to prefill, tokens already delivered included
+  uint64_t expected_tokens = 0;  // to generate, as far as it is planned for; ≤ max_new_tokens
+  uint64_t max_new_tokens = 0;   // to generate at most
   uint32_t preemptions = 0;
 };
 
 struct Reservation {
-  uint64_t bytes = 0;        // until its first token has come
-  uint64_t bytes_after = 0;  // from then on; ≤ bytes
-  bool exclusive = false;    // nothing else may run on the worker
+  MemoryDemand cache;    // pages and rings at its end
+  uint64_t staging = 0;  // beside them, until its first token has come
+  bool exclusive = false;  // nothing else may run on the worker
 };
 
 Reservation ReservationOn(const Worker& worker, const Demand& demand);
@@ -36,11 +36,16 @@ struct Placement {
   Reservation reservation;
 };
 
-// The worker with the most free bytes after it, among those that accept and have room; ties by name.
+// The worker with the most free bytes after it, among those that accept and have room; ties by name. A worker without sequences
+// has room for whatever CheckFits let in, even if its tiers have widened since.
 std::optional<Placement> Place(const Fleet& fleet, const Demand& demand);
 
 // InvalidArgument with the numbers when no worker's whole pool, or no worker's context, could ever hold the demand at the
 // widths in force now.
 absl::Status CheckFits(const Fleet& fleet, const Demand& demand);
+
+// The most tokens that a sequence without a limit of its own may generate somewhere: by the context, and by what an empty pool
+// holds whatever the tiers become. At least 1.
+uint32_t LongestAnswer(const Fleet& fleet, const CachePlan& plan, uint64_t prompt_tokens);
 
 }  // namespace stria

@@ -58,9 +58,7 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::Submit(std::vector<SequenceRequ
     Sequence sequence;
     sequence.length_given = request.max_new_tokens > 0;
     if (!sequence.length_given) {
-      const uint32_t context = max_context();
-      request.max_new_tokens =
-          request.prompt.size() < context ? context - static_cast<uint32_t>(request.prompt.size()) : 1;
+      request.max_new_tokens = LongestAnswer(fleet_, request.plan, request.prompt.size());
     }
     sequence.request = std::move(request);
     sequence.queued = now;
@@ -100,12 +98,12 @@ void Scheduler::Admit(MonotonicTime now) {
 void Scheduler::Start(Sequence& sequence, const Placement& placement, MonotonicTime now) {
   Worker* worker = fleet_.Find(placement.worker);
   STRIA_CHECK(worker != nullptr);
-  worker->reserved += placement.reservation.bytes;
+  worker->reserved += placement.reservation.cache;
+  worker->reserved.AddBytes(placement.reservation.staging);
   worker->sequences += 1;
   worker->exclusive = placement.reservation.exclusive;
   sequence.worker = placement.worker;
   sequence.reservation = placement.reservation;
-  sequence.reserved = placement.reservation.bytes;
   sequence.state = Sequence::State::kRunning;
   sequence.heard = false;
   sequence.acked = sequence.ledger.size();
@@ -176,12 +174,14 @@ void Scheduler::OnHello(const WorkerHello& hello, MonotonicTime now) {
   if (known != nullptr && known->hello.incarnation != hello.incarnation) {
     LoseWorker(hello.worker, "it was restarted");
   }
-  if (fleet_.Register(hello, now) == Fleet::Hello::kNew) {
+  const bool is_new = fleet_.Register(hello, now) != Fleet::Hello::kKnown;
+  if (is_new) {
     effects_.notes.push_back(absl::StrCat("worker ", hello.worker, " is here: ", hello.model_name, ", pool of ",
                                           hello.pool_bytes, " bytes, context ", hello.max_context));
   }
   refused_.erase(hello.worker);
-  Greet(hello.worker, now);
+  const auto greeted = greeted_.find(hello.worker);
+  if (is_new || greeted == greeted_.end() || now - greeted->second >= options_.hello_every) Greet(hello.worker, now);
   Admit(now);
 }
 
@@ -193,8 +193,10 @@ void Scheduler::OnStatus(const WorkerStatus& status, MonotonicTime now) {
     if (!greeted_lately) Greet(status.worker, now);
     return;
   }
+  const bool new_tiers = worker->status.key_bits != status.key_bits || worker->status.value_bits != status.value_bits;
   worker->status = status;
   worker->last_heard = now;
+  if (new_tiers) ReserveAgain(*worker);
   if (status.scheduler != options_.incarnation && !greeted_lately) Greet(status.worker, now);
   // A worker that runs nothing and has sent nothing for long has dropped what we think it has.
   if (status.running + status.prefilling == 0) {
@@ -208,6 +210,17 @@ void Scheduler::OnStatus(const WorkerStatus& status, MonotonicTime now) {
     }
   }
   Admit(now);  // its tiers may have narrowed
+}
+
+// Sequences that follow the tiers take more, or less, than was set aside when they came.
+void Scheduler::ReserveAgain(Worker& worker) {
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.worker != worker.hello.worker || !sequence.request.plan.follow_tiers) continue;
+    MemoryDemand cache = ReservationOn(worker, DemandOf(sequence)).cache;
+    worker.reserved -= sequence.reservation.cache;
+    worker.reserved += cache;
+    sequence.reservation.cache = std::move(cache);
+  }
 }
 
 void Scheduler::OnOutputs(StepOutputs outputs, MonotonicTime now) {
@@ -239,10 +252,7 @@ void Scheduler::TakeOutput(Worker& worker, SequenceOutput output, MonotonicTime 
     return;
   }
   counters_.duplicates += offered - accepted.tokens.size();
-  if (!accepted.tokens.empty() && sequence.reserved > sequence.reservation.bytes_after) {
-    worker.reserved -= sequence.reserved - sequence.reservation.bytes_after;  // its staging is gone
-    sequence.reserved = sequence.reservation.bytes_after;
-  }
+  if (!accepted.tokens.empty()) ReturnStaging(worker, sequence);
   SequenceEvent event{.id = sequence.name.id};
   if (sequence.state == Sequence::State::kRunning) event.tokens = std::move(accepted.tokens);
   if (accepted.finished) {
@@ -283,7 +293,7 @@ void Scheduler::TakeEnd(SequenceMap::iterator it, const SequenceOutput& end, Seq
       } else if (!was_alone) {
         if (!event.tokens.empty()) effects_.events.push_back(std::move(event));
         ++sequence.preemptions;
-        WaitAgain(sequence);
+        WaitAgain(sequence, now);
         return;
       } else if (sequence.ledger.size() > 0) {
         event.finish = FinishReason::kLength;  // it had the whole pool: the pool is the limit of its context
@@ -303,20 +313,27 @@ void Scheduler::TakeEnd(SequenceMap::iterator it, const SequenceOutput& end, Seq
   End(it, std::move(event));
 }
 
-void Scheduler::WaitAgain(Sequence& sequence) {
+void Scheduler::WaitAgain(Sequence& sequence, MonotonicTime now) {
+  sequence.queued = now;
   ++sequence.name.attempt;
   sequence.state = Sequence::State::kWaiting;
   queue_.Add(sequence.name.id, /*came_back=*/true);
 }
 
+void Scheduler::ReturnStaging(Worker& worker, Sequence& sequence) {
+  MemoryDemand staging;
+  staging.AddBytes(std::exchange(sequence.reservation.staging, 0));
+  worker.reserved -= staging;
+}
+
 void Scheduler::LeaveWorker(Sequence& sequence) {
   if (Worker* worker = fleet_.Find(sequence.worker); worker != nullptr) {
-    worker->reserved -= sequence.reserved;
+    ReturnStaging(*worker, sequence);
+    worker->reserved -= sequence.reservation.cache;
     worker->sequences -= 1;
     if (sequence.reservation.exclusive) worker->exclusive = false;
   }
   sequence.worker.clear();
-  sequence.reserved = 0;
 }
 
 void Scheduler::End(SequenceMap::iterator it, SequenceEvent event) {
@@ -356,8 +373,9 @@ void Scheduler::Tick(MonotonicTime now) {
   for (auto it = sequences_.begin(); it != sequences_.end();) {
     const auto next = std::next(it);
     const Sequence& sequence = it->second;
-    if (sequence.state == Sequence::State::kWaiting && !sequence.has_run &&
-        now - sequence.queued > options_.queue_timeout) {
+    // What had been running was accepted and waits on, as long as there is somebody to wait for.
+    if (sequence.state == Sequence::State::kWaiting && now - sequence.queued > options_.queue_timeout &&
+        (!sequence.has_run || !ready())) {
       queue_.Remove(it->first);
       End(it, {.id = it->first,
                .status = absl::DeadlineExceededError(
@@ -412,9 +430,9 @@ SchedulerStats Scheduler::stats() const {
   stats.running = sequences_.size() - queue_.size();
   for (const auto& [name, worker] : fleet_.workers()) {
     stats.workers += worker.status.draining ? 0 : 1;
-    stats.reserved_bytes += worker.reserved;
+    stats.reserved_bytes += worker.reserved.Footprint();
     stats.pool_bytes += worker.hello.pool_bytes;
-    stats.used_bytes += worker.status.used_bytes + worker.status.staging_bytes;
+    stats.used_bytes += worker.status.used_bytes;
   }
   return stats;
 }

@@ -39,7 +39,7 @@ struct SchedulerOptions {
 
 struct SequenceRequest {
   std::vector<int32_t> prompt;
-  uint32_t max_new_tokens = 0;  // 0: as many as the context holds
+  uint32_t max_new_tokens = 0;  // 0: as many as context and pool hold
   std::vector<int32_t> stop_tokens;
   std::vector<int32_t> forced;  // teacher forcing
   SamplingParams sampling;
@@ -116,7 +116,6 @@ class Scheduler {
     // While a worker has it.
     std::string worker;
     Reservation reservation;
-    uint64_t reserved = 0;
     bool heard = false;         // the worker showed that it knows this attempt
     uint32_t acked = 0;
     MonotonicTime sent;         // the last Start or Cancel
@@ -128,12 +127,14 @@ class Scheduler {
 
   Demand DemandOf(const Sequence& sequence) const;
   void Admit(MonotonicTime now);
+  void ReserveAgain(Worker& worker);
   void Start(Sequence& sequence, const Placement& placement, MonotonicTime now);
   void SendStart(Sequence& sequence, MonotonicTime now);
   void TakeOutput(Worker& worker, SequenceOutput output, MonotonicTime now);
   void TakeStray(const std::string& worker, const SequenceOutput& output, MonotonicTime now);
   void TakeEnd(SequenceMap::iterator it, const SequenceOutput& end, SequenceEvent event, MonotonicTime now);
-  void WaitAgain(Sequence& sequence);
+  void WaitAgain(Sequence& sequence, MonotonicTime now);
+  void ReturnStaging(Worker& worker, Sequence& sequence);
   void LeaveWorker(Sequence& sequence);
   void End(SequenceMap::iterator it, SequenceEvent event);
   void LoseWorker(const std::string& name, std::string_view why);

@@ -1,0 +1,503 @@
+// The brain against simulated workers: time is simulated, links lose and double messages where a test says so.
+#include "scheduler/scheduler.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "scheduler/fake_worker.h"
+
+namespace stria {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+struct Heard {
+  std::vector<int32_t> tokens;
+  int starts = 0, ends = 0;
+  FinishReason finish = FinishReason::kNone;
+  absl::Status status;
+  KvUsage kv;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(SchedulerOptions options = {}) : brain(options) {}
+
+  FakeWorker& AddWorker(FakeWorkerOptions options = {}) {
+    const std::string name = options.name;
+    workers[name] = std::make_unique<FakeWorker>(options);
+    brain.OnHello(workers[name]->Hello(), now);
+    brain.OnStatus(workers[name]->Status(), now);
+    Exchange();
+    return *workers[name];
+  }
+
+  // 20 ms: a step of every worker, its status now and then, a tick.
+  void Step() {
+    now += milliseconds(20);
+    ++steps;
+    for (auto& [name, worker] : workers) {
+      StepOutputs outputs = worker->Step();
+      if (!outputs.outputs.empty() && !Lost()) {
+        if (Doubled()) brain.OnOutputs(outputs, now);
+        brain.OnOutputs(std::move(outputs), now);
+      }
+      if (steps % 25 == 0 && !Lost()) brain.OnStatus(worker->Status(), now);
+    }
+    if (steps % 5 == 0) brain.Tick(now);
+    Exchange();
+  }
+
+  bool RunUntil(const std::function<bool()>& done, int most = 20000) {
+    for (int i = 0; i < most && !done(); ++i) Step();
+    return done();
+  }
+  bool RunUntilAllEnd(const std::vector<uint64_t>& ids) {
+    return RunUntil([&] {
+      for (const uint64_t id : ids) {
+        if (heard[id].ends == 0) return false;
+      }
+      return true;
+    });
+  }
+
+  void Exchange() {
+    Effects effects = brain.TakeEffects();
+    for (auto& [name, command] : effects.commands) {
+      if (std::holds_alternative<CancelSequence>(command)) ++cancels;
+      const auto worker = workers.find(name);
+      if (worker == workers.end() || Lost()) continue;
+      if (Doubled()) worker->second->Take(command);
+      worker->second->Take(command);
+    }
+    for (SequenceEvent& event : effects.events) {
+      Heard& of = heard[event.id];
+      EXPECT_EQ(of.ends, 0) << "something came after the end of " << event.id;
+      for (const TokenOut& token : event.tokens) of.tokens.push_back(token.token);
+      of.starts += event.started;
+      if (event.finished) {
+        ++of.ends;
+        of.finish = event.finish;
+        of.status = event.status;
+        of.kv = event.kv;
+        order_of_ends.push_back(event.id);
+      }
+      if (event.started) order_of_starts.push_back(event.id);
+    }
+    for (std::string& note : effects.notes) notes.push_back(std::move(note));
+  }
+
+  uint64_t Submit(SequenceRequest request) {
+    auto ids = brain.Submit({std::move(request)}, now);
+    EXPECT_TRUE(ids.ok()) << ids.status();
+    Exchange();
+    return ids.ok() ? ids->front() : 0;
+  }
+
+  void ExpectWhole(const FakeWorker& worker, uint64_t id, const SequenceRequest& request) {
+    ASSERT_EQ(heard[id].tokens.size(), request.max_new_tokens) << id;
+    for (uint32_t i = 0; i < request.max_new_tokens; ++i) {
+      ASSERT_EQ(heard[id].tokens[i], worker.TokenAt(request.prompt.front(), i)) << "sequence " << id << " token " << i;
+    }
+    EXPECT_EQ(heard[id].starts, 1);
+    EXPECT_EQ(heard[id].ends, 1);
+    EXPECT_TRUE(heard[id].status.ok()) << heard[id].status;
+  }
+
+  bool Lost() { return loss > 0 && Uniform(seed, 1, draws++) < loss; }
+  bool Doubled() { return doubling > 0 && Uniform(seed, 2, draws++) < doubling; }
+
+  Scheduler brain;
+  std::map<std::string, std::unique_ptr<FakeWorker>> workers;
+  std::map<uint64_t, Heard> heard;
+  std::vector<uint64_t> order_of_starts, order_of_ends;
+  std::vector<std::string> notes;
+  MonotonicTime now{std::chrono::hours(1)};
+  double loss = 0, doubling = 0;
+  uint64_t seed = 1, draws = 0, steps = 0;
+  int cancels = 0;
+};
+
+CachePlan Fixed(Width width, uint32_t layers = 4) {
+  CachePlan plan{.follow_tiers = false, .layers = {}};
+  LayerAction action;
+  action.keys = action.values = width;
+  plan.layers.assign(layers, action);
+  return plan;
+}
+
+SequenceRequest Request(uint32_t prompt, uint32_t max_new, CachePlan plan = {}) {
+  SequenceRequest request;
+  request.prompt.assign(prompt, 3);
+  request.max_new_tokens = max_new;
+  request.plan = std::move(plan);
+  return request;
+}
+
+TEST(Scheduler, ASequenceRunsAndEndsOnce) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker();
+  const SequenceRequest request = Request(100, 200);
+  const uint64_t id = sim.Submit(request);
+  ASSERT_TRUE(sim.RunUntilAllEnd({id}));
+  sim.ExpectWhole(worker, id, request);
+  EXPECT_EQ(sim.heard[id].finish, FinishReason::kLength);
+  EXPECT_EQ(sim.heard[id].kv.tokens, 300u);
+  sim.Step();
+  EXPECT_EQ(worker.remembered(), 0u) << "the end is acknowledged";
+  EXPECT_EQ(sim.brain.stats().reserved_bytes, 0u);
+}
+
+TEST(Scheduler, StopTokensEndASequence) {
+  Simulation sim;
+  sim.AddWorker({.stop_at = 5});
+  SequenceRequest request = Request(10, 200);
+  request.stop_tokens = {2};
+  const uint64_t id = sim.Submit(request);
+  ASSERT_TRUE(sim.RunUntilAllEnd({id}));
+  EXPECT_EQ(sim.heard[id].finish, FinishReason::kStop);
+  EXPECT_EQ(sim.heard[id].tokens.size(), 6u) << "the stop token is reported and counted";
+}
+
+TEST(Scheduler, WithoutAWorkerNothingIsTaken) {
+  Simulation sim;
+  EXPECT_EQ(sim.brain.Submit({Request(10, 10)}, sim.now).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(sim.brain.ready());
+}
+
+TEST(Scheduler, WhatNeverFitsIsRefusedWithTheNumbers) {
+  Simulation sim;
+  sim.AddWorker({.pool_bytes = 16 * kMiB});
+  // 4 layers · 65536 bytes a page of keys and values at FP16: 256 KiB a page, 64 pages to the pool of 8 slabs, rings beside.
+  const absl::Status refused = sim.brain.Submit({Request(64 * 100, 1, Fixed(Width::kFp16))}, sim.now).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "16777216")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "6400 tokens in the prompt")) << refused;
+  // 100 pages · 4 layers · 2 of 32 KiB = 25 MiB → 13 slabs of 2 MiB, a slab of rings, 6400 · 1024 of staging.
+  EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat(14 * 2 * kMiB + 6400 * 1024, " bytes of cache"))) << refused;
+  // The same at INT2 does: 3.1 MiB of pages.
+  EXPECT_TRUE(sim.brain.Submit({Request(64 * 100, 1, Fixed(Width::kInt2))}, sim.now).ok());
+  const absl::Status too_long = sim.brain.Submit({Request(8000, 200, Fixed(Width::kInt2))}, sim.now).status();
+  EXPECT_TRUE(absl::StrContains(too_long.message(), "8192")) << too_long;
+  EXPECT_TRUE(absl::StrContains(too_long.message(), "8200")) << too_long;
+}
+
+TEST(Scheduler, AFullPoolQueuesFirstComeFirstServed) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 16 * kMiB});
+  std::vector<uint64_t> ids;
+  const SequenceRequest request = Request(320, 320, Fixed(Width::kFp16));  // 9 pages: 2.3 MiB
+  for (int i = 0; i < 20; ++i) ids.push_back(sim.Submit(request));
+  const SequenceRequest large = Request(1500, 1500, Fixed(Width::kFp16));  // 11.7 MiB: needs nearly all
+  ids.push_back(sim.Submit(large));
+  const SequenceRequest small = Request(1, 1, Fixed(Width::kFp16));
+  ids.push_back(sim.Submit(small));
+  EXPECT_GT(sim.brain.stats().waiting, 10u);
+  ASSERT_TRUE(sim.RunUntilAllEnd(ids));
+  EXPECT_EQ(sim.order_of_starts, ids) << "nobody overtakes";
+  for (int i = 0; i < 20; ++i) sim.ExpectWhole(worker, ids[i], request);
+  sim.ExpectWhole(worker, ids[20], large);
+  EXPECT_EQ(worker.preemptions(), 0u) << "what was set aside was enough";
+  EXPECT_GE(worker.most_at_once(), 4u);
+}
+
+TEST(Scheduler, TheQueueIsBounded) {
+  SchedulerOptions options;
+  options.queue_limit = 5;
+  Simulation sim(options);
+  sim.AddWorker({.max_sequences = 1});
+  for (int i = 0; i < 6; ++i) sim.Submit(Request(10, 100));  // one runs, five wait
+  const absl::Status full = sim.brain.Submit({Request(10, 100)}, sim.now).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GE(sim.brain.RetryAfterSeconds(), 1u);
+  EXPECT_EQ(sim.brain.Submit({6, Request(10, 100)}, sim.now).status().code(), absl::StatusCode::kInvalidArgument)
+      << "more at once than the queue can ever hold";
+}
+
+TEST(Scheduler, AllOfARequestOrNone) {
+  SchedulerOptions options;
+  options.queue_limit = 5;
+  Simulation sim(options);
+  sim.AddWorker({.max_sequences = 1});
+  for (int i = 0; i < 4; ++i) sim.Submit(Request(10, 100));
+  EXPECT_FALSE(sim.brain.Submit({3, Request(10, 100)}, sim.now).ok());
+  EXPECT_EQ(sim.brain.stats().waiting, 3u);
+}
+
+TEST(Scheduler, WaitingEndsAtTheTimeout) {
+  SchedulerOptions options;
+  options.queue_timeout = seconds(2);
+  Simulation sim(options);
+  FakeWorker& worker = sim.AddWorker({.max_sequences = 1});
+  const SequenceRequest request = Request(10, 500);
+  const uint64_t runs = sim.Submit(request), waits = sim.Submit(request);
+  ASSERT_TRUE(sim.RunUntilAllEnd({waits}));
+  EXPECT_EQ(sim.heard[waits].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(sim.heard[waits].starts, 0);
+  ASSERT_TRUE(sim.RunUntilAllEnd({runs}));
+  sim.ExpectWhole(worker, runs, request);
+}
+
+TEST(Scheduler, CancelWhileWaitingAndWhileRunning) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.max_sequences = 1});
+  const uint64_t runs = sim.Submit(Request(10, 4000)), waits = sim.Submit(Request(10, 4000)), next = sim.Submit(Request(10, 20));
+  for (int i = 0; i < 10; ++i) sim.Step();
+  sim.brain.Cancel(waits, sim.now);
+  sim.Exchange();
+  EXPECT_EQ(sim.heard[waits].ends, 1) << "a waiting one ends at once";
+  EXPECT_EQ(sim.heard[waits].finish, FinishReason::kCancelled);
+  const size_t before = sim.heard[runs].tokens.size();
+  sim.brain.Cancel(runs, sim.now);
+  sim.brain.Cancel(runs, sim.now);
+  sim.Exchange();
+  ASSERT_TRUE(sim.RunUntilAllEnd({runs, next}));
+  EXPECT_EQ(sim.cancels, 1) << "no storm";
+  EXPECT_EQ(sim.heard[runs].tokens.size(), before);
+  EXPECT_EQ(sim.heard[runs].finish, FinishReason::kCancelled);
+  EXPECT_TRUE(sim.heard[runs].status.ok());
+  sim.Step();
+  EXPECT_EQ(worker.used_bytes(), 0u);
+  EXPECT_EQ(worker.remembered(), 0u);
+  sim.brain.Cancel(12345, sim.now);  // unknown: nothing happens
+}
+
+// Two requests that each take 60 % of the pool at FP16 were admitted while the tiers were narrow.
+TEST(Scheduler, TwoOfSixtyPercentBothFinish) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 32 * kMiB});
+  worker.SetTiers(Width::kInt2);
+  sim.brain.OnStatus(worker.Status(), sim.now);
+  const SequenceRequest request = Request(64, 64 * 75);  // 75 pages · 256 KiB = 19 MiB of 32
+  const uint64_t a = sim.Submit(request), b = sim.Submit(request);
+  for (int i = 0; i < 50; ++i) sim.Step();
+  EXPECT_EQ(worker.sequences(), 2u) << "at INT2 both fit";
+  worker.SetTiers(Width::kFp16);
+  ASSERT_TRUE(sim.RunUntilAllEnd({a, b}));
+  sim.ExpectWhole(worker, a, request);
+  sim.ExpectWhole(worker, b, request);
+  EXPECT_EQ(worker.preemptions(), 1u) << "the second waits for the first, then has what it needs";
+  EXPECT_EQ(worker.used_bytes(), 0u);
+}
+
+TEST(Scheduler, ManyThatOvercommitAllFinish) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 32 * kMiB});
+  worker.SetTiers(Width::kInt2);
+  sim.brain.OnStatus(worker.Status(), sim.now);
+  std::vector<uint64_t> ids;
+  std::vector<SequenceRequest> requests;
+  for (uint32_t i = 0; i < 12; ++i) {
+    requests.push_back(Request(64 + i, 64 * (10 + 5 * i)));
+    ids.push_back(sim.Submit(requests.back()));
+  }
+  sim.Step();
+  worker.SetTiers(Width::kFp16);
+  ASSERT_TRUE(sim.RunUntilAllEnd(ids));
+  for (size_t i = 0; i < ids.size(); ++i) sim.ExpectWhole(worker, ids[i], requests[i]);
+  EXPECT_LE(worker.preemptions(), 2 * ids.size()) << "at most once at the widths in force and once at FP16 each";
+}
+
+TEST(Scheduler, AnAnswerWithoutALimitTakesWhatThePoolHolds) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 8 * kMiB});
+  SequenceRequest request = Request(10, 0);
+  const uint64_t id = sim.Submit(request);
+  ASSERT_TRUE(sim.RunUntilAllEnd({id}));
+  EXPECT_EQ(sim.heard[id].finish, FinishReason::kLength);
+  EXPECT_EQ(worker.preemptions(), 0u);
+  // 3 slabs of pages beside one of rings: 64 pages to a slab, 8 to a page of all layers: 24 whole pages, and 63 tokens of tail.
+  EXPECT_EQ(sim.heard[id].tokens.size(), 24u * 64 + 63 - 10 + 1);
+  // A prompt that leaves no room for a limit of its own still answers up to the context.
+  Simulation wide;
+  FakeWorker& large = wide.AddWorker({.max_context = 100});
+  const uint64_t other = wide.Submit(Request(60, 0));
+  ASSERT_TRUE(wide.RunUntilAllEnd({other}));
+  EXPECT_EQ(wide.heard[other].tokens.size(), 40u);
+  EXPECT_EQ(large.preemptions(), 0u);
+}
+
+TEST(Scheduler, ForcedTokensStartAgainFromThePrompt) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 32 * kMiB});
+  worker.SetTiers(Width::kInt2);
+  sim.brain.OnStatus(worker.Status(), sim.now);
+  SequenceRequest request = Request(1, 64 * 75);
+  for (uint32_t i = 0; i < request.max_new_tokens; ++i) request.forced.push_back(static_cast<int32_t>(i % 500));
+  const uint64_t a = sim.Submit(request), b = sim.Submit(request);
+  for (int i = 0; i < 50; ++i) sim.Step();
+  worker.SetTiers(Width::kFp16);
+  ASSERT_TRUE(sim.RunUntilAllEnd({a, b}));
+  EXPECT_GE(worker.preemptions(), 1u);
+  EXPECT_EQ(sim.heard[a].tokens, request.forced);
+  EXPECT_EQ(sim.heard[b].tokens, request.forced);
+}
+
+TEST(Scheduler, LossAndDoublingDelayAndNeverChange) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SchedulerOptions options;
+    options.worker_timeout = seconds(60);  // a lost status is no lost worker
+    Simulation sim(options);
+    FakeWorker& worker = sim.AddWorker();
+    sim.seed = seed;
+    sim.loss = 0.2;
+    sim.doubling = 0.2;
+    std::vector<uint64_t> ids;
+    std::vector<SequenceRequest> requests;
+    for (uint32_t i = 0; i < 8; ++i) {
+      requests.push_back(Request(5 + i, 60 + 10 * i));
+      requests.back().prompt.front() = static_cast<int32_t>(i);
+      ids.push_back(sim.Submit(requests.back()));
+    }
+    ASSERT_TRUE(sim.RunUntilAllEnd(ids)) << seed;
+    for (size_t i = 0; i < ids.size(); ++i) sim.ExpectWhole(worker, ids[i], requests[i]);
+    ASSERT_TRUE(sim.RunUntil([&] { return worker.remembered() == 0; })) << "every end is acknowledged in the end";
+    EXPECT_GT(sim.brain.stats().gaps + sim.brain.stats().duplicates, 0u);
+    EXPECT_EQ(sim.brain.stats().reserved_bytes, 0u);
+  }
+}
+
+TEST(Scheduler, CancelGetsThroughALossyLink) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SchedulerOptions options;
+    options.worker_timeout = seconds(60);
+    Simulation sim(options);
+    FakeWorker& worker = sim.AddWorker();
+    sim.seed = seed;
+    sim.loss = 0.3;
+    const uint64_t id = sim.Submit(Request(10, 8000));
+    for (int i = 0; i < 20; ++i) sim.Step();
+    sim.brain.Cancel(id, sim.now);
+    sim.Exchange();
+    ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[id].ends == 1 && worker.used_bytes() == 0 && worker.remembered() == 0; })) << seed;
+    EXPECT_LE(sim.cancels, 12) << "no storm";
+  }
+}
+
+TEST(Scheduler, ASilentWorkerIsLostAndANewOneUsed) {
+  Simulation sim;
+  sim.AddWorker();
+  const uint64_t id = sim.Submit(Request(10, 4000));
+  for (int i = 0; i < 10; ++i) sim.Step();
+  sim.workers.clear();  // killed
+  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[id].ends == 1; }, 400)) << "within eight seconds";
+  EXPECT_EQ(sim.heard[id].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(sim.brain.ready());
+  FakeWorker& other = sim.AddWorker({.incarnation = 2});
+  EXPECT_TRUE(sim.brain.ready());
+  const SequenceRequest request = Request(10, 50);
+  const uint64_t next = sim.Submit(request);
+  ASSERT_TRUE(sim.RunUntilAllEnd({next}));
+  sim.ExpectWhole(other, next, request);
+}
+
+TEST(Scheduler, ARestartedWorkerFailsItsSequencesAtOnceAndKeepsTheQueue) {
+  Simulation sim;
+  sim.AddWorker({.max_sequences = 1});
+  const uint64_t runs = sim.Submit(Request(10, 4000));
+  const SequenceRequest request = Request(10, 30);
+  const uint64_t waits = sim.Submit(request);
+  sim.Step();
+  FakeWorker& restarted = sim.AddWorker({.incarnation = 2, .max_sequences = 1});
+  EXPECT_EQ(sim.heard[runs].ends, 1);
+  EXPECT_EQ(sim.heard[runs].status.code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(sim.RunUntilAllEnd({waits}));
+  sim.ExpectWhole(restarted, waits, request);
+}
+
+TEST(Scheduler, AWorkerThatDroppedASequenceIsFoundOut) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker();
+  const uint64_t id = sim.Submit(Request(10, 8000));
+  for (int i = 0; i < 10; ++i) sim.Step();
+  worker.Take(SchedulerHello{.incarnation = 999});  // it followed another scheduler for a moment
+  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[id].ends == 1; }, 1000));
+  EXPECT_EQ(sim.heard[id].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(worker.scheduler(), 1u) << "it was greeted again";
+}
+
+TEST(Scheduler, SequencesOfAnEarlierLifeAreCancelledAndForgotten) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker();
+  StartSequence stray;
+  stray.name = {.id = 77, .attempt = 0};
+  stray.prompt = {1, 2, 3};
+  stray.max_new_tokens = 5000;
+  worker.Take(stray);
+  StartSequence ended = stray;
+  ended.name.id = 78;
+  ended.max_new_tokens = 1;
+  worker.Take(ended);
+  ASSERT_TRUE(sim.RunUntil([&] { return worker.remembered() == 0; }, 200));
+  EXPECT_EQ(sim.cancels, 1);
+}
+
+TEST(Scheduler, PlacesByFreeBytes) {
+  Simulation sim;
+  FakeWorker& small = sim.AddWorker({.name = "a", .pool_bytes = 16 * kMiB});
+  FakeWorker& large = sim.AddWorker({.name = "b", .pool_bytes = 64 * kMiB});
+  for (int i = 0; i < 4; ++i) sim.Submit(Request(640, 640, Fixed(Width::kFp16)));  // 5 MiB each
+  EXPECT_EQ(large.starts(), 4u);
+  for (int i = 0; i < 9; ++i) sim.Submit(Request(640, 640, Fixed(Width::kFp16)));
+  EXPECT_GE(small.starts(), 1u) << "when the large one is as full";
+}
+
+TEST(Scheduler, ADrainingWorkerGetsNothingNew) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker();
+  WorkerStatus status = worker.Status();
+  status.draining = true;
+  sim.brain.OnStatus(status, sim.now);
+  EXPECT_FALSE(sim.brain.ready());
+  EXPECT_EQ(sim.brain.Submit({Request(10, 10)}, sim.now).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Scheduler, RefusesWorkersThatCannotServeHere) {
+  SchedulerOptions options;
+  options.vocab = 1000;
+  Simulation sim(options);
+  WorkerHello hello = FakeWorker({}).Hello();
+  hello.vocab = 999;
+  sim.brain.OnHello(hello, sim.now);
+  EXPECT_FALSE(sim.brain.ready());
+  sim.brain.OnHello(hello, sim.now);
+  sim.Exchange();
+  EXPECT_EQ(sim.notes.size(), 1u) << "said once";
+  sim.AddWorker({.incarnation = 5});
+  WorkerHello other = FakeWorker({.name = "other"}).Hello();
+  other.model = "another";
+  sim.brain.OnHello(other, sim.now);
+  EXPECT_EQ(sim.brain.fleet().workers().size(), 1u);
+  sim.brain.OnHello(FakeWorker({.incarnation = 4}).Hello(), sim.now);
+  EXPECT_EQ(sim.brain.fleet().workers().at("w0").hello.incarnation, 5u);
+  hello.vocab = 1024;  // more rows than tokens are fine
+  hello.worker = "padded";
+  sim.brain.OnHello(hello, sim.now);
+  EXPECT_EQ(sim.brain.fleet().workers().size(), 2u);
+}
+
+TEST(Scheduler, AnErrorOfTheWorkerReachesTheOwner) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker();
+  const uint64_t id = sim.Submit(Request(10, 100));
+  StepOutputs outputs = worker.Step();
+  outputs.outputs[0].finish = FinishReason::kError;
+  outputs.outputs[0].message = "no token has a finite logit";
+  sim.brain.OnOutputs(outputs, sim.now);
+  sim.Exchange();
+  EXPECT_EQ(sim.heard[id].ends, 1);
+  EXPECT_EQ(sim.heard[id].status.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(absl::StrContains(sim.heard[id].status.message(), "no token has a finite logit"));
+}
+
+}  // namespace
+}  // namespace stria

@@ -1,0 +1,86 @@
+// The bodies of the OpenAI API, read strictly into plain structs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/width.h"
+#include "model/tokenizer/chat_template.h"
+#include "proto/sequences.h"
+#include "services/scheduler/json_fields.h"
+
+namespace stria {
+
+// What requests are checked against.
+struct RequestLimits {
+  int vocab = 0;
+  uint32_t max_sequences = 128;  // of one request: prompts · n
+  size_t max_stops = 16;
+  size_t max_stop_bytes = 1024;  // each
+};
+
+// `kv` of a request. No width: `auto`, the tiers decide.
+struct KvChoice {
+  std::optional<Width> width;
+  std::string name() const { return width ? Name(*width) : "auto"; }
+  // For a model of `layers` layers.
+  CachePlan Plan(size_t layers) const;
+};
+
+// What chat and text completions have in common.
+struct GenerationRequest {
+  std::string model;
+  uint32_t n = 1;
+  uint32_t max_tokens = 0;  // 0: not given
+  bool stream = false, include_usage = false;
+  bool ignore_eos = false;
+  std::vector<std::string> stop;
+  std::optional<uint64_t> seed;
+  SamplingParams sampling;  // seed and choice are set later
+  KvChoice kv;
+};
+
+struct ChatRequest {
+  GenerationRequest generation;
+  std::vector<ChatMessage> messages;
+};
+
+using PromptText = std::variant<std::string, std::vector<int32_t>>;
+
+struct CompletionRequest {
+  GenerationRequest generation;
+  std::vector<PromptText> prompts;
+  bool echo = false;
+};
+
+struct ScoreRequest {
+  std::string model;
+  std::vector<PromptText> prompts;
+  int32_t top_logprobs = 0;
+  KvChoice kv;
+};
+
+struct TokenizeRequest {
+  std::string model;
+  std::string text;
+  std::vector<ChatMessage> messages;  // instead of text
+  bool add_special_tokens = true;
+};
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<int32_t> tokens;
+};
+
+// Each reads a whole body; what comes back first is what is wrong with it.
+std::optional<ApiError> ReadChat(std::string_view body, const RequestLimits& limits, ChatRequest* request);
+std::optional<ApiError> ReadCompletion(std::string_view body, const RequestLimits& limits, CompletionRequest* request);
+std::optional<ApiError> ReadScore(std::string_view body, const RequestLimits& limits, ScoreRequest* request);
+std::optional<ApiError> ReadTokenize(std::string_view body, const RequestLimits& limits, TokenizeRequest* request);
+std::optional<ApiError> ReadDetokenize(std::string_view body, const RequestLimits& limits, DetokenizeRequest* request);
+
+}  // namespace stria
