@@ -126,7 +126,6 @@ int SendPart(void* socket, std::string_view part, int flags) {
 
 BusContext::BusContext() : handle_(zmq_ctx_new()) {
   STRIA_CHECK(handle_ != nullptr);
-  zmq_ctx_set(handle_, ZMQ_IPV6, 1);
 }
 
 BusContext::~BusContext() {
@@ -161,6 +160,8 @@ absl::StatusOr<std::unique_ptr<BusSocket>> BusSocket::Bind(BusContext& context, 
         absl::StrCat(endpoint, " is not loopback: binding it needs CURVE keys, or --insecure on a network that you trust"));
   }
   STRIA_ASSIGN_OR_RETURN(std::unique_ptr<BusSocket> socket, Open(context, type, options, /*server=*/true));
+  // Only for such an address: otherwise an IPv4 one would be reported, and bound, in its IPv6 form.
+  if (host.find(':') != std::string::npos) STRIA_RETURN_IF_ERROR(SetOption(socket->handle_, ZMQ_IPV6, 1, "IPV6"));
   if (zmq_bind(socket->handle_, endpoint.c_str()) != 0) {
     return absl::UnavailableError(absl::StrCat("binding ", endpoint, ": ", zmq_strerror(errno)));
   }
@@ -177,6 +178,7 @@ absl::StatusOr<std::unique_ptr<BusSocket>> BusSocket::Connect(BusContext& contex
     return absl::InvalidArgumentError(absl::StrCat("not an address to connect to, tcp://HOST:PORT: ", endpoint));
   }
   STRIA_ASSIGN_OR_RETURN(std::unique_ptr<BusSocket> socket, Open(context, type, options, /*server=*/false));
+  STRIA_RETURN_IF_ERROR(SetOption(socket->handle_, ZMQ_IPV6, 1, "IPV6"));  // a name may resolve to either
   if (zmq_connect(socket->handle_, endpoint.c_str()) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("connecting to ", endpoint, ": ", zmq_strerror(errno)));
   }

@@ -53,6 +53,8 @@ class HttpExchange {
   virtual void OnClientGone(std::function<void()> callback) = 0;
 };
 
+// With GCC 12 every co_await is a statement of its own (`const bool open = co_await exchange.Write(text);`, then `if (!open)`), and
+// Respond gets a named response: an await inside a condition, or of a braced temporary, compiles and then traps.
 using HttpHandler = std::function<boost::asio::awaitable<void>(HttpExchange&)>;
 
 struct HttpServerOptions {

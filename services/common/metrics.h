@@ -18,7 +18,8 @@ using MetricLabels = std::map<std::string, std::string>;
 class Metrics {
  public:
   // `constant` labels are on every series.
-  explicit Metrics(MetricLabels constant = {});
+  Metrics() : Metrics(MetricLabels()) {}
+  explicit Metrics(MetricLabels constant);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;

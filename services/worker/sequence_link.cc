@@ -12,6 +12,8 @@ namespace {
 constexpr int kCommandsPerTurn = 256;         // a flood of commands delays a step, it does not stop it
 constexpr size_t kEntriesPerFrame = 100'000;  // tokens and their alternatives, 8 bytes each: far below the frame cap
 constexpr size_t kEndedRemembered = 65'536;
+// While the socket refuses, a backlog that grows is not encoded again at every step.
+constexpr Duration kRetryAfter = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -174,6 +176,7 @@ void SequenceLink::MarkSent(const StepOutputs& step) {
 }
 
 void SequenceLink::Flush() {
+  if (clock_.Now() < next_flush_) return;
   for (;;) {
     StepOutputs step;
     size_t room = kEntriesPerFrame;
@@ -183,7 +186,10 @@ void SequenceLink::Flush() {
     if (step.outputs.empty()) return;
     step.worker = hello_.worker;
     step.incarnation = hello_.incarnation;
-    if (!channel_.Send(Encode(step))) return;  // kept: the next step or tick tries again
+    if (!channel_.Send(Encode(step))) {  // kept for the next try
+      next_flush_ = clock_.Now() + kRetryAfter;
+      return;
+    }
     MarkSent(step);
   }
 }

@@ -97,7 +97,7 @@ class SequenceLink {
 
   uint64_t scheduler_ = 0;
   MonotonicTime last_heard_;
-  MonotonicTime next_hello_, next_status_;
+  MonotonicTime next_hello_, next_status_, next_flush_;
   bool scheduler_changed_ = false;
   bool draining_ = false;
   RecordMap records_;
