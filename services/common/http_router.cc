@@ -46,7 +46,7 @@ std::optional<std::string> PercentDecode(std::string_view text, bool plus_is_spa
   return result;
 }
 
-std::optional<HttpTarget> ParseTarget(std::string_view target) {
+std::optional<HttpTarget> ParseRequestTarget(std::string_view target) {
   if (target.empty() || target.front() != '/') return std::nullopt;
   target = target.substr(0, target.find('#'));
   const size_t question = target.find('?');

@@ -20,7 +20,7 @@ struct HttpTarget {
   std::vector<std::string> segments;  // of the path, split before decoding: an escaped slash stays inside its segment
   std::map<std::string, std::string> query;
 };
-std::optional<HttpTarget> ParseTarget(std::string_view target);
+std::optional<HttpTarget> ParseRequestTarget(std::string_view target);
 
 class HttpRouter {
  public:

@@ -406,13 +406,13 @@ TEST(HttpError, QuotesInvalidUtf8) {
 }
 
 TEST(HttpTarget, DecodesAndRefuses) {
-  const auto target = ParseTarget("/a/%2e%2e/b?x=%41&y=&z");
+  const auto target = ParseRequestTarget("/a/%2e%2e/b?x=%41&y=&z");
   ASSERT_TRUE(target);
   EXPECT_EQ(target->path, "/a/../b");
   EXPECT_EQ(target->segments, (std::vector<std::string>{"a", "..", "b"}));
   EXPECT_EQ(target->query.at("x"), "A");
   EXPECT_EQ(target->query.at("z"), "");
-  for (const char* bad : {"", "a", "*", "/%", "/%4", "/%zz", "/a?%f", "/%00", "http://h/"}) EXPECT_FALSE(ParseTarget(bad)) << bad;
+  for (const char* bad : {"", "a", "*", "/%", "/%4", "/%zz", "/a?%f", "/%00", "http://h/"}) EXPECT_FALSE(ParseRequestTarget(bad)) << bad;
 }
 
 TEST(HttpClient, Urls) {

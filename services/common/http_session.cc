@@ -258,7 +258,7 @@ asio::awaitable<bool> HttpSession::ServeOne() {
 
   http::request<http::string_body> message = parser.release();
   keep_alive_ = message.keep_alive() && !shared_->stopping;
-  std::optional<HttpTarget> target = ParseTarget(View(message.target()));
+  std::optional<HttpTarget> target = ParseRequestTarget(View(message.target()));
   HttpRequest request;
   request.method = std::string(View(message.method_string()));
   head_only_ = request.method == "HEAD";
