@@ -35,14 +35,14 @@ def get_text(url: str, timeout: float = 30) -> str:
 
 
 def metric(text: str, name: str, **labels: str) -> float:
-    """Sum of the samples of `name` whose labels include `labels`. KeyError if there is none."""
+    """Sum of the samples of `name` whose labels include `labels`. ValueError if there is none."""
     values = []
     for line in text.splitlines():
         if line.startswith(name) and line[len(name)] in "{ ":
             if all(f'{key}="{value}"' in line for key, value in labels.items()):
                 values.append(float(line.rsplit(" ", 1)[1]))
     if not values:
-        raise KeyError(name)
+        raise ValueError(f"no sample of {name} with {labels}")
     return sum(values)
 
 
@@ -55,7 +55,7 @@ def wait_for(what: str, condition, seconds: float = 60):
             last = condition()
             if last:
                 return last
-        except (OSError, KeyError, ValueError) as error:
+        except (OSError, ValueError) as error:
             last = error
         time.sleep(0.05)
     raise AssertionError(f"{what}: not after {seconds} s; last seen: {last!r}")
