@@ -58,7 +58,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--sink-pages", flags.engine.sink_pages, "first pages of every sequence that stay FP16")->check(CLI::Range(0, 1024));
   app.add_option("--canary-seed", flags.engine.canary_seed, "decides which decode steps fire");
   app.add_option("--grace-seconds", flags.grace_seconds, "of the scheduler's silence before its sequences are dropped")
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(CLI::Range(3.0, 86400.0));  // it speaks once a second
   app.add_option("--drain-seconds", flags.drain_seconds, "on SIGTERM: what running sequences are given to end")
       ->check(CLI::Range(0.0, 86400.0));
 }

@@ -56,7 +56,7 @@ def test_worker_dies_and_a_new_one_is_used(make_stack):
 
 
 def test_scheduler_restart_leaves_no_pages_behind(make_stack):
-    stack = make_stack(worker_flags=("--grace-seconds", "1"))
+    stack = make_stack(worker_flags=("--grace-seconds", "3"))
     client = connect(stack)
     stream = client.chat.completions.create(model=stack.model, messages=[{"role": "user", "content": PROMPTS[1]}],
                                             max_tokens=2000, temperature=1.0, stream=True)
