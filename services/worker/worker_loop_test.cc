@@ -191,7 +191,9 @@ TEST_F(WorkerLoopTest, FiringsArePublished) {
 }
 
 TEST_F(WorkerLoopTest, SleepsWithoutWorkAndDrains) {
+  loop_->RunOnce();
   StartSequenceOf(5);
+  loop_->RunOnce();
   tasks_.Post([&] { loop_->Drain(); });
   loop_->Run(seconds(100));  // the scheduler never acknowledges: ends at the limit, not before
   EXPECT_GT(waits_, 10);
