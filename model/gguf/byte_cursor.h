@@ -22,8 +22,8 @@ class ByteCursor {
   // The next `count` bytes, or InvalidArgument saying what was asked for and what is left.
   absl::StatusOr<std::span<const uint8_t>> Take(uint64_t count) {
     if (count > remaining()) {
-      return absl::InvalidArgumentError(absl::StrCat("truncated: ", count, " bytes wanted at offset ", position_,
-                                                     " of a file of ", bytes_.size(), " bytes"));
+      return absl::InvalidArgumentError(absl::StrCat("truncated: ", count, " bytes wanted at offset ",
+                                                     position_, " of a file of ", bytes_.size(), " bytes"));
     }
     const std::span<const uint8_t> taken = bytes_.subspan(position_, count);
     position_ += count;

@@ -28,7 +28,8 @@ void BF16(const uint8_t* in, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = ToFloat(BFloat16{Load<uint16_t>(in + 2 * i)});
 }
 
-// Each function below expands one block. In the 32-element types the low nibbles are the first half, the high ones the second.
+// Each function below expands one block. In the 32-element types the low nibbles are the first half, the high
+// ones the second.
 
 // half scale; 16 bytes of nibbles, biased by 8.
 void Q4_0(const uint8_t* in, float* out) {
@@ -69,9 +70,9 @@ void Q8_0(const uint8_t* in, float* out) {
   for (int i = 0; i < kSmallBlock; ++i) out[i] = scale * static_cast<float>(static_cast<int8_t>(in[2 + i]));
 }
 
-// The eight 6-bit sub-scales and eight 6-bit sub-minima of Q4_K and Q5_K, in 12 bytes: those of groups 0 to 3 are the low six
-// bits of bytes 0-3 and 4-7; those of groups 4 to 7 have their low nibbles in bytes 8-11 and their top two bits in the top of
-// bytes 0-7.
+// The eight 6-bit sub-scales and eight 6-bit sub-minima of Q4_K and Q5_K, in 12 bytes: those of groups 0 to 3
+// are the low six bits of bytes 0-3 and 4-7; those of groups 4 to 7 have their low nibbles in bytes 8-11 and
+// their top two bits in the top of bytes 0-7.
 struct SubScales {
   uint8_t scale[8], minimum[8];
 
@@ -85,7 +86,8 @@ struct SubScales {
   }
 };
 
-// half scale; half minimum; sub-scales; 128 bytes of nibbles: each run of 32 bytes holds two groups, low nibbles first.
+// half scale; half minimum; sub-scales; 128 bytes of nibbles: each run of 32 bytes holds two groups, low
+// nibbles first.
 void Q4_K(const uint8_t* in, float* out) {
   const float scale = LoadHalf(in), minimum = LoadHalf(in + 2);
   const SubScales sub(in + 4);
@@ -93,7 +95,8 @@ void Q4_K(const uint8_t* in, float* out) {
     const uint8_t* codes = in + 16 + group / 2 * 32;
     const int shift = group % 2 * 4;
     const float step = scale * sub.scale[group], offset = minimum * sub.minimum[group];
-    for (int i = 0; i < 32; ++i) out[group * 32 + i] = step * static_cast<float>((codes[i] >> shift) & 15) - offset;
+    for (int i = 0; i < 32; ++i)
+      out[group * 32 + i] = step * static_cast<float>((codes[i] >> shift) & 15) - offset;
   }
 }
 
@@ -113,9 +116,10 @@ void Q5_K(const uint8_t* in, float* out) {
   }
 }
 
-// 128 bytes of low nibbles; 64 bytes of top bit pairs; 16 signed sub-scales (one per 16 elements); half scale; biased by 32.
-// Each half of the block has its own 64 + 32 bytes: its four runs of 32 elements take the low nibbles of the two runs of 32
-// bytes, then their high nibbles, and bit pairs 0 to 3 of the same 32 bytes.
+// 128 bytes of low nibbles; 64 bytes of top bit pairs; 16 signed sub-scales (one per 16 elements); half
+// scale; biased by 32. Each half of the block has its own 64 + 32 bytes: its four runs of 32 elements take
+// the low nibbles of the two runs of 32 bytes, then their high nibbles, and bit pairs 0 to 3 of the same 32
+// bytes.
 void Q6_K(const uint8_t* in, float* out) {
   const float scale = LoadHalf(in + 208);
   for (int run = 0; run < 8; ++run) {

@@ -24,8 +24,8 @@ uint32_t U32(const std::vector<uint8_t>& bytes, size_t at) {
   return value;
 }
 
-// Written by testdata/make_dequantize_golden.py with another implementation of the formats. Bit for bit: the order of the
-// float operations is the formats' own.
+// Written by testdata/make_dequantize_golden.py with another implementation of the formats. Bit for bit: the
+// order of the float operations is the formats' own.
 TEST(Dequantize, EqualsTheGoldenFile) {
   const std::vector<uint8_t> golden = ReadFile("model/gguf/testdata/dequantize_golden.bin");
   std::set<std::string> seen;
@@ -49,7 +49,8 @@ TEST(Dequantize, EqualsTheGoldenFile) {
     seen.insert(GgmlTypeName(number));
     at += 12 + bytes + elements * sizeof(float);
   }
-  EXPECT_EQ(seen, (std::set<std::string>{"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"}));
+  EXPECT_EQ(seen, (std::set<std::string>{"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q5_K",
+                                         "Q6_K"}));
 }
 
 // One block worked out by hand: scale 0.5, minimum -1, nibbles 0..15 low, 15..0 high.

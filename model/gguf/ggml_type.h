@@ -1,4 +1,5 @@
-// The storage types of GGUF tensors: which are supported, and how many elements a block of each holds in how many bytes.
+// The storage types of GGUF tensors: which are supported, and how many elements a block of each holds in how
+// many bytes.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ struct BlockLayout {
 
 BlockLayout LayoutOf(GgmlType type);
 
-// The name of any type that GGUF ever numbered, supported or not ("IQ2_XS"); "number 99" for an unknown number.
+// The name of any type that GGUF ever numbered, supported or not ("IQ2_XS"); "number 99" for an unknown
+// number.
 std::string GgmlTypeName(uint32_t number);
 
 // Unimplemented, with the type's name, when it is not one of the above.

@@ -17,7 +17,7 @@ class GgufBuilder {
   // Every field that a test may want to lie about.
   uint32_t magic = 0x46554747;
   uint32_t version = 3;
-  uint64_t alignment = 32;  // of the data; the metadata key is the test's own business
+  uint64_t alignment = 32;                        // of the data; the metadata key is the test's own business
   int64_t extra_tensors = 0, extra_metadata = 0;  // added to the counts
 
   // A key with a value of fixed size.
@@ -68,14 +68,15 @@ class GgufBuilder {
     data_.insert(data_.end(), bytes.begin(), bytes.end());
     return *this;
   }
-  GgufBuilder& F32Tensor(std::string_view name, const std::vector<uint64_t>& dims, const std::vector<float>& values) {
+  GgufBuilder& F32Tensor(std::string_view name, const std::vector<uint64_t>& dims,
+                         const std::vector<float>& values) {
     std::vector<uint8_t> bytes(values.size() * sizeof(float));
     if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     return Tensor(name, dims, GgmlType::kF32, bytes);
   }
   // A directory entry that says anything.
-  GgufBuilder& RawTensor(std::string_view name, uint32_t rank, const std::vector<uint64_t>& dims, uint32_t type,
-                         uint64_t offset) {
+  GgufBuilder& RawTensor(std::string_view name, uint32_t rank, const std::vector<uint64_t>& dims,
+                         uint32_t type, uint64_t offset) {
     ++tensors_;
     PutString(directory_, name);
     Put(directory_, rank);

@@ -69,12 +69,13 @@ absl::StatusOr<std::unique_ptr<GgufCheckpoint>> GgufCheckpoint::Create(GgufFile 
   return checkpoint;
 }
 
-absl::StatusOr<GgufCheckpoint::Weight> GgufCheckpoint::Expect(const std::string& name, int rows, int cols) const {
+absl::StatusOr<GgufCheckpoint::Weight> GgufCheckpoint::Expect(const std::string& name, int rows,
+                                                              int cols) const {
   const GgufTensor* tensor = file_.FindTensor(name);
   if (tensor == nullptr) return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' is missing"));
   if (tensor->rows() != rows || tensor->cols() != cols || tensor->dims[1] != rows) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' is [", tensor->rows(), ", ", tensor->cols(),
-                                                   "], not [", rows, ", ", cols, "]"));
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' is [", tensor->rows(), ", ",
+                                                   tensor->cols(), "], not [", rows, ", ", cols, "]"));
   }
   return Weight{.tensor = tensor};
 }
@@ -90,8 +91,9 @@ absl::Status GgufCheckpoint::MapWeights() {
   config_.vocab = static_cast<int>(embedding->dims[1]);
   STRIA_ASSIGN_OR_RETURN(const auto vocab, file_.Integer(config_.architecture + ".vocab_size"));
   if (vocab && *vocab != config_.vocab) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata '", config_.architecture, ".vocab_size' is ", *vocab,
-                                                   ", but 'token_embd.weight' has ", config_.vocab, " rows"));
+    return absl::InvalidArgumentError(absl::StrCat("metadata '", config_.architecture, ".vocab_size' is ",
+                                                   *vocab, ", but 'token_embd.weight' has ", config_.vocab,
+                                                   " rows"));
   }
   config_.tied_embeddings = file_.FindTensor("output.weight") == nullptr;
 
@@ -114,9 +116,9 @@ absl::Status GgufCheckpoint::MapWeights() {
   if (config_.rope.kind == RopeScaling::Kind::kLlama3) used.insert("rope_freqs.weight");
   for (const GgufTensor& tensor : file_.tensors()) {
     if (used.contains(tensor.name)) continue;
-    return absl::UnimplementedError(absl::StrCat("tensor ", QuoteForError(tensor.name), " is not part of architecture '",
-                                                 config_.architecture, "' with ", config_.layers,
-                                                 " layers as it is supported here"));
+    return absl::UnimplementedError(
+        absl::StrCat("tensor ", QuoteForError(tensor.name), " is not part of architecture '",
+                     config_.architecture, "' with ", config_.layers, " layers as it is supported here"));
   }
   return absl::OkStatus();
 }

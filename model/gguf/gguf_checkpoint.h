@@ -15,9 +15,9 @@ namespace stria {
 
 class GgufCheckpoint final : public Checkpoint {
  public:
-  // Opens the file and checks that every weight of the architecture is there in the right shape, and that no tensor is left
-  // over (one that we would ignore would change the model's text silently). Errors as GgufFile::Open and
-  // ReadModelConfig, with the path and the tensor's name.
+  // Opens the file and checks that every weight of the architecture is there in the right shape, and that no
+  // tensor is left over (one that we would ignore would change the model's text silently). Errors as
+  // GgufFile::Open and ReadModelConfig, with the path and the tensor's name.
   static absl::StatusOr<std::unique_ptr<GgufCheckpoint>> Open(const std::string& path);
 
   // The same over a file that is already parsed.
@@ -26,8 +26,8 @@ class GgufCheckpoint final : public Checkpoint {
   const ModelConfig& config() const override { return config_; }
   void Read(WeightRole role, int layer, int row_begin, int row_end, float* out) const override;
 
-  // Over the header (metadata and tensor directory), the file's size and the first bytes of every tensor, so that a model
-  // fine-tuned under unchanged metadata has another one.
+  // Over the header (metadata and tensor directory), the file's size and the first bytes of every tensor, so
+  // that a model fine-tuned under unchanged metadata has another one.
   const std::string& fingerprint() const override { return fingerprint_; }
 
   // For what else the file holds: the tokenizer and its chat template.

@@ -75,9 +75,10 @@ TEST(GgufCheckpoint, FamiliesDiffer) {
   (*qwen2).Read(WeightRole::kQueryBias, 0, 0, 1, bias.data());
   EXPECT_EQ(bias[7], 0);
 
-  const Opened qwen3(TinyModel{.architecture = "qwen3", .extra = [](GgufBuilder& builder) {
-                                 builder.U32("qwen3.attention.key_length", 4).U32("qwen3.attention.value_length", 4);
-                               }});
+  const Opened qwen3(
+      TinyModel{.architecture = "qwen3", .extra = [](GgufBuilder& builder) {
+                  builder.U32("qwen3.attention.key_length", 4).U32("qwen3.attention.value_length", 4);
+                }});
   ASSERT_TRUE(qwen3.checkpoint.ok()) << qwen3.error();
   EXPECT_TRUE((*qwen3).config().qk_norm);
 }
@@ -106,12 +107,17 @@ TEST(GgufCheckpoint, TiedOutputIsTheEmbedding) {
 }
 
 TEST(GgufCheckpoint, MissingAndMisshapenAndSuperfluousTensors) {
-  EXPECT_EQ(Opened(TinyModel{.skip_tensor = "blk.1.ffn_up.weight"}).error(), "tensor 'blk.1.ffn_up.weight' is missing");
-  EXPECT_EQ(Opened(TinyModel{.skip_tensor = "token_embd.weight"}).error(), "tensor 'token_embd.weight' is missing");
+  EXPECT_EQ(Opened(TinyModel{.skip_tensor = "blk.1.ffn_up.weight"}).error(),
+            "tensor 'blk.1.ffn_up.weight' is missing");
+  EXPECT_EQ(Opened(TinyModel{.skip_tensor = "token_embd.weight"}).error(),
+            "tensor 'token_embd.weight' is missing");
   const auto misshapen = [](std::vector<uint64_t> dims) {
-    return Opened(TinyModel{.skip_tensor = "blk.0.attn_k.weight", .extra = [&](GgufBuilder& builder) {
-                              builder.F32Tensor("blk.0.attn_k.weight", dims, std::vector<float>(32));
-                            }}).error();
+    return Opened(TinyModel{.skip_tensor = "blk.0.attn_k.weight",
+                            .extra =
+                                [&](GgufBuilder& builder) {
+                                  builder.F32Tensor("blk.0.attn_k.weight", dims, std::vector<float>(32));
+                                }})
+        .error();
   };
   EXPECT_EQ(misshapen({8, 4}), "");
   EXPECT_EQ(misshapen({4, 8}), "tensor 'blk.0.attn_k.weight' is [8, 4], not [4, 8]");
@@ -124,12 +130,14 @@ TEST(GgufCheckpoint, MissingAndMisshapenAndSuperfluousTensors) {
 }
 
 TEST(GgufCheckpoint, MissingAndImpossibleMetadata) {
-  for (const char* key : {"block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
-                          "attention.layer_norm_rms_epsilon"}) {
-    EXPECT_EQ(Opened(TinyModel{.skip_key = key}).error(), std::string("metadata 'llama.") + key + "' is missing");
+  for (const char* key : {"block_count", "context_length", "embedding_length", "feed_forward_length",
+                          "attention.head_count", "attention.layer_norm_rms_epsilon"}) {
+    EXPECT_EQ(Opened(TinyModel{.skip_key = key}).error(),
+              std::string("metadata 'llama.") + key + "' is missing");
   }
   const auto replaced = [](const char* key, uint32_t value) {
-    return Opened(TinyModel{.skip_key = key, .extra = [&](GgufBuilder& b) { b.U32(std::string("llama.") + key, value); }})
+    return Opened(TinyModel{.skip_key = key,
+                            .extra = [&](GgufBuilder& b) { b.U32(std::string("llama.") + key, value); }})
         .error();
   };
   EXPECT_EQ(replaced("block_count", 0), "metadata 'llama.block_count' is 0, not 1 to 4096");
@@ -140,7 +148,8 @@ TEST(GgufCheckpoint, MissingAndImpossibleMetadata) {
   EXPECT_EQ(replaced("attention.head_count", 3), "metadata 'llama.attention.key_length' is missing");
   EXPECT_EQ(ErrorWith([](GgufBuilder& b) { b.U32("llama.vocab_size", 7); }),
             "metadata 'llama.vocab_size' is 7, but 'token_embd.weight' has 6 rows");
-  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32("llama.rope.freq_base", NAN); }), HasSubstr("not positive and finite"));
+  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32("llama.rope.freq_base", NAN); }),
+              HasSubstr("not positive and finite"));
   EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.U32("llama.rope.dimension_count", 2); }),
               HasSubstr("4 key, 4 value and 2 rotary channels"));
 }
@@ -152,10 +161,15 @@ TEST(GgufCheckpoint, UnsupportedThingsAreNamed) {
             "mixture of experts is not supported ('llama.expert_count' is 8)");
   EXPECT_EQ(ErrorWith([](GgufBuilder& b) { b.U32("qwen2.attention.sliding_window", 4096); }, "qwen2"),
             "sliding-window attention is not supported ('qwen2.attention.sliding_window' is 4096)");
-  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32("llama.logit_scale", 0.5f); }), HasSubstr("scaled logits"));
-  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.Bool("llama.attention.causal", 0); }), HasSubstr("bidirectional"));
-  EXPECT_EQ(ErrorWith([](GgufBuilder& b) { b.Bool("llama.attention.causal", 1).U32("llama.expert_count", 0); }), "");
-  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.Text("llama.expert_count", "8"); }), HasSubstr("is a string, not a number"));
+  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32("llama.logit_scale", 0.5f); }),
+              HasSubstr("scaled logits"));
+  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.Bool("llama.attention.causal", 0); }),
+              HasSubstr("bidirectional"));
+  EXPECT_EQ(
+      ErrorWith([](GgufBuilder& b) { b.Bool("llama.attention.causal", 1).U32("llama.expert_count", 0); }),
+      "");
+  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.Text("llama.expert_count", "8"); }),
+              HasSubstr("is a string, not a number"));
   EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.Add<uint16_t>("split.count", GgufValueType::kUint16, 3); }),
               HasSubstr("split over 3 files"));
   EXPECT_EQ(ErrorWith([](GgufBuilder& b) { b.Text("llama.rope.scaling.type", "longrope"); }),
@@ -170,7 +184,9 @@ RopeScaling RopeOf(std::function<void(GgufBuilder&)> extra) {
 
 TEST(GgufCheckpoint, RotaryScalings) {
   using Kind = RopeScaling::Kind;
-  EXPECT_EQ(RopeOf([](GgufBuilder& b) { b.Text("llama.rope.scaling.type", "none").F32("llama.rope.scaling.factor", 4); }).kind,
+  EXPECT_EQ(RopeOf([](GgufBuilder& b) {
+              b.Text("llama.rope.scaling.type", "none").F32("llama.rope.scaling.factor", 4);
+            }).kind,
             Kind::kNone);
   const RopeScaling linear = RopeOf([](GgufBuilder& b) { b.F32("llama.rope.scaling.factor", 4); });
   EXPECT_EQ(linear.kind, Kind::kLinear);
@@ -187,7 +203,9 @@ TEST(GgufCheckpoint, RotaryScalings) {
   EXPECT_EQ(yarn.beta_fast, 32);
   EXPECT_EQ(yarn.beta_slow, 1);
   const RopeScaling tuned = RopeOf([](GgufBuilder& b) {
-    b.Text("llama.rope.scaling.type", "yarn").F32("llama.rope.scaling.factor", 4).F32("llama.rope.scaling.attn_factor", 2);
+    b.Text("llama.rope.scaling.type", "yarn")
+        .F32("llama.rope.scaling.factor", 4)
+        .F32("llama.rope.scaling.attn_factor", 2);
     b.F32("llama.rope.scaling.yarn_beta_fast", 16).F32("llama.rope.scaling.yarn_beta_slow", 2);
   });
   EXPECT_EQ(tuned.original_context, 128);
@@ -200,13 +218,16 @@ TEST(GgufCheckpoint, RotaryScalings) {
   EXPECT_THAT(llama3.frequency_divisors, ElementsAre(1, 8));
   EXPECT_EQ(ErrorWith([](GgufBuilder& b) { b.F32Tensor("rope_freqs.weight", {3}, {1, 1, 1}); }),
             "tensor 'rope_freqs.weight' is [1, 3], not [1, 2]");
-  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32Tensor("rope_freqs.weight", {2}, {1, 0}); }), HasSubstr("holds 0"));
+  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32Tensor("rope_freqs.weight", {2}, {1, 0}); }),
+              HasSubstr("holds 0"));
   EXPECT_THAT(ErrorWith([](GgufBuilder& b) {
                 b.F32("llama.rope.scaling.factor", 4).F32Tensor("rope_freqs.weight", {2}, {1, 1});
               }),
               HasSubstr("together with another rotary scaling"));
-  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32("llama.rope.scaling.factor", -1); }), HasSubstr("is -1, not positive"));
-  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32("llama.rope.scaling.attn_factor", 2); }), HasSubstr("without YaRN"));
+  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32("llama.rope.scaling.factor", -1); }),
+              HasSubstr("is -1, not positive"));
+  EXPECT_THAT(ErrorWith([](GgufBuilder& b) { b.F32("llama.rope.scaling.attn_factor", 2); }),
+              HasSubstr("without YaRN"));
 }
 
 TEST(GgufCheckpoint, FingerprintNamesTheModel) {
@@ -231,8 +252,9 @@ TEST(GgufCheckpoint, OpensTheRandomModels) {
     EXPECT_EQ((*opened)->config().vocab, 384);
     EXPECT_TRUE(MakeTokenizerSpec((*opened)->file()).ok());
   }
-  EXPECT_THAT(std::string(GgufCheckpoint::Open("model/gguf/testdata/dequantize_golden.bin").status().message()),
-              HasSubstr("dequantize_golden.bin: not a GGUF file"));
+  EXPECT_THAT(
+      std::string(GgufCheckpoint::Open("model/gguf/testdata/dequantize_golden.bin").status().message()),
+      HasSubstr("dequantize_golden.bin: not a GGUF file"));
 }
 
 TEST(TokenizerSpecGguf, CopiesEverything) {

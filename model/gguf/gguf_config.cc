@@ -67,7 +67,8 @@ class ConfigReader {
 };
 
 // A count in [1, max].
-absl::StatusOr<int> ConfigReader::Integer(std::string_view key, int64_t max, std::optional<int64_t> fallback) const {
+absl::StatusOr<int> ConfigReader::Integer(std::string_view key, int64_t max,
+                                          std::optional<int64_t> fallback) const {
   const std::string full = Key(key);
   STRIA_ASSIGN_OR_RETURN(std::optional<int64_t> value, file_.Integer(full));
   if (!value) value = fallback;
@@ -85,7 +86,8 @@ absl::StatusOr<float> ConfigReader::Positive(std::string_view key, std::optional
   if (!value) return absl::InvalidArgumentError(absl::StrCat("metadata '", full, "' is missing"));
   const float narrowed = static_cast<float>(*value);
   if (!(narrowed > 0) || std::isinf(narrowed)) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata '", full, "' is ", *value, ", not positive and finite"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("metadata '", full, "' is ", *value, ", not positive and finite"));
   }
   return narrowed;
 }
@@ -95,7 +97,8 @@ absl::Status ConfigReader::CheckNeutral() const {
     const std::string full = Key(neutral.key);
     const GgufValue* value = file_.Find(full);
     if (value == nullptr) continue;
-    if (const bool* flag = std::get_if<bool>(value); flag != nullptr && *flag == (neutral.value != 0)) continue;
+    if (const bool* flag = std::get_if<bool>(value); flag != nullptr && *flag == (neutral.value != 0))
+      continue;
     if (!std::holds_alternative<bool>(*value)) {
       STRIA_ASSIGN_OR_RETURN(const std::optional<double> number, file_.Number(full));
       if (*number == neutral.value) continue;
@@ -121,8 +124,9 @@ absl::StatusOr<RopeScaling> ConfigReader::ReadRope(const ModelConfig& config) co
   }
   const bool has_factor = factor && *factor != 0;
   if (type && *type != "none" && *type != "linear" && *type != "yarn") {
-    return absl::UnimplementedError(absl::StrCat("rotary scaling ", QuoteForError(*type),
-                                                 " is not supported (supported: none, linear, yarn, llama3)"));
+    return absl::UnimplementedError(
+        absl::StrCat("rotary scaling ", QuoteForError(*type),
+                     " is not supported (supported: none, linear, yarn, llama3)"));
   }
   if (type == "yarn") {
     rope.kind = Kind::kYarn;
@@ -132,12 +136,12 @@ absl::StatusOr<RopeScaling> ConfigReader::ReadRope(const ModelConfig& config) co
   if (rope.kind != Kind::kNone) {
     rope.factor = has_factor ? static_cast<float>(*factor) : 1;
     if (!(rope.factor > 0) || std::isinf(rope.factor)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("metadata '", Key("rope.scaling.factor"), "' is ", *factor, ", not positive and finite"));
+      return absl::InvalidArgumentError(absl::StrCat("metadata '", Key("rope.scaling.factor"), "' is ",
+                                                     *factor, ", not positive and finite"));
     }
   }
-  STRIA_ASSIGN_OR_RETURN(rope.original_context, Integer("rope.scaling.original_context_length", kMaxContext,
-                                                        config.context_length));
+  STRIA_ASSIGN_OR_RETURN(rope.original_context,
+                         Integer("rope.scaling.original_context_length", kMaxContext, config.context_length));
   STRIA_ASSIGN_OR_RETURN(const float attention_factor, Positive("rope.scaling.attn_factor", 1));
   if (rope.kind == Kind::kYarn) {
     rope.attention_factor = attention_factor * (rope.factor > 1 ? 1 + 0.1f * std::log(rope.factor) : 1);
@@ -145,17 +149,20 @@ absl::StatusOr<RopeScaling> ConfigReader::ReadRope(const ModelConfig& config) co
     STRIA_ASSIGN_OR_RETURN(rope.beta_slow, Positive("rope.scaling.yarn_beta_slow", 1));
   } else if (attention_factor != 1) {
     return absl::UnimplementedError(absl::StrCat("an attention factor without YaRN is not supported ('",
-                                                 Key("rope.scaling.attn_factor"), "' is ", attention_factor, ")"));
+                                                 Key("rope.scaling.attn_factor"), "' is ", attention_factor,
+                                                 ")"));
   }
   const GgufTensor* divisors = file_.FindTensor("rope_freqs.weight");
   if (divisors == nullptr || config.architecture != "llama") return rope;
 
   if (rope.kind != Kind::kNone) {
-    return absl::UnimplementedError("rope_freqs.weight together with another rotary scaling is not supported");
+    return absl::UnimplementedError(
+        "rope_freqs.weight together with another rotary scaling is not supported");
   }
   if (divisors->cols() != config.rope_dims / 2 || divisors->rows() != 1) {
     return absl::InvalidArgumentError(absl::StrCat("tensor 'rope_freqs.weight' is [", divisors->rows(), ", ",
-                                                   divisors->cols(), "], not [1, ", config.rope_dims / 2, "]"));
+                                                   divisors->cols(), "], not [1, ", config.rope_dims / 2,
+                                                   "]"));
   }
   rope.kind = Kind::kLlama3;
   rope.frequency_divisors.resize(divisors->cols());
@@ -191,12 +198,13 @@ absl::StatusOr<ModelConfig> ConfigReader::Read() {
   std::optional<int64_t> derived_head_dim;
   if (config.hidden % config.heads == 0) derived_head_dim = config.hidden / config.heads;
   STRIA_ASSIGN_OR_RETURN(config.head_dim, Integer("attention.key_length", kMaxHeadDim, derived_head_dim));
-  STRIA_ASSIGN_OR_RETURN(const int value_dim, Integer("attention.value_length", kMaxHeadDim, derived_head_dim));
+  STRIA_ASSIGN_OR_RETURN(const int value_dim,
+                         Integer("attention.value_length", kMaxHeadDim, derived_head_dim));
   STRIA_ASSIGN_OR_RETURN(config.rope_dims, Integer("rope.dimension_count", kMaxHeadDim, config.head_dim));
   if (value_dim != config.head_dim || config.rope_dims != config.head_dim || config.head_dim % 2 != 0) {
-    return absl::UnimplementedError(absl::StrCat("heads with ", config.head_dim, " key, ", value_dim, " value and ",
-                                                 config.rope_dims,
-                                                 " rotary channels are not supported: one even number for all three"));
+    return absl::UnimplementedError(
+        absl::StrCat("heads with ", config.head_dim, " key, ", value_dim, " value and ", config.rope_dims,
+                     " rotary channels are not supported: one even number for all three"));
   }
   STRIA_ASSIGN_OR_RETURN(config.norm_epsilon, Positive("attention.layer_norm_rms_epsilon"));
   STRIA_ASSIGN_OR_RETURN(config.rope_base, Positive("rope.freq_base", 10000));
@@ -207,7 +215,8 @@ absl::StatusOr<ModelConfig> ConfigReader::Read() {
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file) {
-  STRIA_ASSIGN_OR_RETURN(const std::optional<std::string_view> architecture, file.String("general.architecture"));
+  STRIA_ASSIGN_OR_RETURN(const std::optional<std::string_view> architecture,
+                         file.String("general.architecture"));
   if (!architecture) return absl::InvalidArgumentError("metadata 'general.architecture' is missing");
   if (*architecture != "llama" && *architecture != "qwen2" && *architecture != "qwen3") {
     return absl::UnimplementedError(absl::StrCat("architecture ", QuoteForError(*architecture),

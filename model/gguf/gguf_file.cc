@@ -15,7 +15,8 @@ namespace stria {
 namespace {
 
 // In the order of GgufValue's alternatives.
-constexpr const char* kKinds[] = {"an unsigned integer", "a signed integer", "a float", "a boolean", "a string", "an array"};
+constexpr const char* kKinds[] = {"an unsigned integer", "a signed integer", "a float",
+                                  "a boolean",           "a string",         "an array"};
 
 absl::Status WrongKind(std::string_view key, const GgufValue& value, const char* wanted) {
   return absl::InvalidArgumentError(
@@ -24,7 +25,8 @@ absl::Status WrongKind(std::string_view key, const GgufValue& value, const char*
 
 absl::StatusOr<int64_t> ToInt64(std::string_view key, uint64_t value) {
   if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return static_cast<int64_t>(value);
-  return absl::InvalidArgumentError(absl::StrCat("metadata ", QuoteForError(key), " is ", value, ", out of range"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("metadata ", QuoteForError(key), " is ", value, ", out of range"));
 }
 
 template <typename T>
@@ -50,12 +52,15 @@ absl::StatusOr<std::optional<T>> GetAs(const GgufValue* value, std::string_view 
 absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
   STRIA_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
   absl::StatusOr<GgufFile> file = FromBytes(mapped.bytes());
-  if (!file.ok()) return absl::Status(file.status().code(), absl::StrCat(path, ": ", file.status().message()));
+  if (!file.ok())
+    return absl::Status(file.status().code(), absl::StrCat(path, ": ", file.status().message()));
   file->file_ = std::move(mapped);
   return file;
 }
 
-absl::StatusOr<GgufFile> GgufFile::FromBytes(std::span<const uint8_t> bytes) { return GgufParser(bytes).Parse(); }
+absl::StatusOr<GgufFile> GgufFile::FromBytes(std::span<const uint8_t> bytes) {
+  return GgufParser(bytes).Parse();
+}
 
 const GgufValue* GgufFile::Find(std::string_view key) const {
   const auto it = metadata_.find(key);
@@ -81,8 +86,10 @@ absl::StatusOr<std::optional<double>> GgufFile::Number(std::string_view key) con
   const GgufValue* value = Find(key);
   if (value == nullptr) return std::optional<double>();
   if (const double* number = std::get_if<double>(value)) return std::optional<double>(*number);
-  if (const int64_t* number = std::get_if<int64_t>(value)) return std::optional<double>(static_cast<double>(*number));
-  if (const uint64_t* number = std::get_if<uint64_t>(value)) return std::optional<double>(static_cast<double>(*number));
+  if (const int64_t* number = std::get_if<int64_t>(value))
+    return std::optional<double>(static_cast<double>(*number));
+  if (const uint64_t* number = std::get_if<uint64_t>(value))
+    return std::optional<double>(static_cast<double>(*number));
   return WrongKind(key, *value, "a number");
 }
 
@@ -94,7 +101,8 @@ absl::StatusOr<std::optional<std::string_view>> GgufFile::String(std::string_vie
   return GetAs<std::string_view>(Find(key), key, "a string");
 }
 
-absl::StatusOr<std::optional<std::span<const std::string_view>>> GgufFile::Strings(std::string_view key) const {
+absl::StatusOr<std::optional<std::span<const std::string_view>>> GgufFile::Strings(
+    std::string_view key) const {
   using Result = std::optional<std::span<const std::string_view>>;
   const GgufValue* value = Find(key);
   if (value == nullptr) return Result();

@@ -1,6 +1,7 @@
-// Reader of GGUF files (versions 2 and 3, little-endian): metadata, the tensor directory and the tensors' bytes, mapped.
-// Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Nothing in the file is trusted: Open checks every
-// count, length and offset against the file's size before it is used, and refuses with the offending value.
+// Reader of GGUF files (versions 2 and 3, little-endian): metadata, the tensor directory and the tensors'
+// bytes, mapped. Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Nothing in the file is
+// trusted: Open checks every count, length and offset against the file's size before it is used, and refuses
+// with the offending value.
 #pragma once
 
 #include <array>
@@ -22,9 +23,10 @@ namespace stria {
 struct GgufTensor {
   std::string_view name;
   GgmlType type = GgmlType::kF32;
-  int rank = 0;                           // 1 to 4
-  std::array<int64_t, 4> dims = {1, 1, 1, 1};  // dims[0] is the contiguous one: a matrix is [dims[1], dims[0]] row-major
-  std::span<const uint8_t> data;          // exactly rows() whole rows
+  int rank = 0;  // 1 to 4
+  std::array<int64_t, 4> dims = {
+      1, 1, 1, 1};                // dims[0] is the contiguous one: a matrix is [dims[1], dims[0]] row-major
+  std::span<const uint8_t> data;  // exactly rows() whole rows
 
   int64_t cols() const { return dims[0]; }
   int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
@@ -34,7 +36,8 @@ struct GgufTensor {
 class GgufFile {
  public:
   // InvalidArgument for a malformed file, Unimplemented for what is well-formed but not supported (version 1,
-  // big-endian, a tensor's storage type), both with the path; the system's error where the file cannot be mapped.
+  // big-endian, a tensor's storage type), both with the path; the system's error where the file cannot be
+  // mapped.
   static absl::StatusOr<GgufFile> Open(const std::string& path);
 
   // The same over bytes that outlive the result.
@@ -44,7 +47,8 @@ class GgufFile {
   const GgufValue* Find(std::string_view key) const;
   const GgufTensor* FindTensor(std::string_view name) const;
 
-  // Typed access: an absent key gives nullopt, a value of another type (or an integer beyond int64) InvalidArgument.
+  // Typed access: an absent key gives nullopt, a value of another type (or an integer beyond int64)
+  // InvalidArgument.
   absl::StatusOr<std::optional<int64_t>> Integer(std::string_view key) const;
   absl::StatusOr<std::optional<double>> Number(std::string_view key) const;  // floats and integers
   absl::StatusOr<std::optional<bool>> Bool(std::string_view key) const;

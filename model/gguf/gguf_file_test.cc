@@ -82,8 +82,10 @@ TEST(GgufFile, AbsentKeysAndWrongTypesDiffer) {
   EXPECT_EQ(file->Integer("u64").status().message(), "metadata 'u64' is 18446744073709551615, out of range");
   EXPECT_EQ(file->Number("yes").status().message(), "metadata 'yes' is a boolean, not a number");
   EXPECT_EQ(file->Bool("u8").status().message(), "metadata 'u8' is an unsigned integer, not a boolean");
-  EXPECT_EQ(file->Strings("numbers").status().message(), "metadata 'numbers' is an array, not an array of strings");
-  EXPECT_EQ(file->Integers("words").status().message(), "metadata 'words' is an array, not an array of integers");
+  EXPECT_EQ(file->Strings("numbers").status().message(),
+            "metadata 'numbers' is an array, not an array of strings");
+  EXPECT_EQ(file->Integers("words").status().message(),
+            "metadata 'words' is an array, not an array of integers");
 }
 
 TEST(GgufFile, TensorsLieWhereTheDirectorySays) {
@@ -135,25 +137,31 @@ TEST(GgufFile, CountsBeyondTheFile) {
   EXPECT_THAT(ErrorOf(builder), HasSubstr("1152921504606846978 tensors cannot fit"));
   builder.extra_tensors = -3;  // 2^64 - 1
   EXPECT_THAT(ErrorOf(builder), HasSubstr("18446744073709551615 tensors cannot fit"));
-  EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("a", GgufValueType::kUint64, kHuge)), HasSubstr("1152921504606846976 array"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("a", GgufValueType::kUint64, kHuge)),
+              HasSubstr("1152921504606846976 array"));
   EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("a", GgufValueType::kString, kHuge)),
               HasSubstr("'a': 1152921504606846976 strings"));
-  EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("a", GgufValueType::kArray, kHuge)), HasSubstr("1152921504606846976 arrays"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("a", GgufValueType::kArray, kHuge)),
+              HasSubstr("1152921504606846976 arrays"));
   // 2^61 elements of 8 bytes are 2^64: 0 to whoever multiplies first.
-  EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("a", GgufValueType::kUint64, kHuge * 2)), HasSubstr("2305843009213693952"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("a", GgufValueType::kUint64, kHuge * 2)),
+              HasSubstr("2305843009213693952"));
 }
 
 TEST(GgufFile, StringsBeyondTheFile) {
   for (const uint64_t length : {uint64_t{100}, kHuge, std::numeric_limits<uint64_t>::max()}) {
     const GgufBuilder builder = GgufBuilder().Add("s", GgufValueType::kString, length);
-    EXPECT_THAT(ErrorOf(builder), HasSubstr("metadata 's': truncated: " + std::to_string(length) + " bytes wanted"));
+    EXPECT_THAT(ErrorOf(builder),
+                HasSubstr("metadata 's': truncated: " + std::to_string(length) + " bytes wanted"));
   }
 }
 
 TEST(GgufFile, BadValues) {
   EXPECT_THAT(ErrorOf(GgufBuilder().Bool("b", 2)), HasSubstr("'b': boolean is 2"));
-  EXPECT_THAT(ErrorOf(GgufBuilder().Add("x", static_cast<GgufValueType>(13), 0)), HasSubstr("'x': unknown value type 13"));
-  EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("x", static_cast<GgufValueType>(99), 0)), HasSubstr("unknown value type 99"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().Add("x", static_cast<GgufValueType>(13), 0)),
+              HasSubstr("'x': unknown value type 13"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().ArrayHead("x", static_cast<GgufValueType>(99), 0)),
+              HasSubstr("unknown value type 99"));
   EXPECT_THAT(ErrorOf(GgufBuilder().U32("", 1)), HasSubstr("has 0 bytes"));
   EXPECT_THAT(ErrorOf(GgufBuilder().U32(std::string(70000, 'k'), 1)), HasSubstr("has 70000 bytes"));
   EXPECT_EQ(ErrorOf(GgufBuilder().U32("twice", 1).U32("twice", 2)), "metadata 'twice' appears twice");
@@ -165,7 +173,8 @@ TEST(GgufFile, NestedArraysHaveALimit) {
     GgufBuilder builder;
     builder.ArrayHead("deep", depth == 1 ? GgufValueType::kUint8 : GgufValueType::kArray, 1);
     for (int i = 2; i <= depth; ++i) {
-      builder.Raw(static_cast<uint32_t>(i == depth ? GgufValueType::kUint8 : GgufValueType::kArray)).Raw(uint64_t{1});
+      builder.Raw(static_cast<uint32_t>(i == depth ? GgufValueType::kUint8 : GgufValueType::kArray))
+          .Raw(uint64_t{1});
     }
     builder.Raw(uint8_t{7});
     if (depth <= 4) {
@@ -192,9 +201,11 @@ TEST(GgufFile, Alignment) {
     EXPECT_EQ(ErrorOf(Sample().U32("general.alignment", alignment)),
               "general.alignment is " + std::to_string(alignment) + ", not a power of two");
   }
-  EXPECT_THAT(ErrorOf(Sample().Add<int64_t>("general.alignment", GgufValueType::kInt64, -32)), HasSubstr("is -32"));
+  EXPECT_THAT(ErrorOf(Sample().Add<int64_t>("general.alignment", GgufValueType::kInt64, -32)),
+              HasSubstr("is -32"));
   EXPECT_THAT(ErrorOf(Sample().Text("general.alignment", "32")), HasSubstr("a string, not an integer"));
-  EXPECT_THAT(ErrorOf(Sample().Add("general.alignment", GgufValueType::kUint64, kHuge)), HasSubstr("no tensor data"));
+  EXPECT_THAT(ErrorOf(Sample().Add("general.alignment", GgufValueType::kUint64, kHuge)),
+              HasSubstr("no tensor data"));
 }
 
 TEST(GgufFile, HostileTensors) {
@@ -205,7 +216,8 @@ TEST(GgufFile, HostileTensors) {
   EXPECT_THAT(with(2, {1 << 8, kHuge}, 0, 0), HasSubstr("dimension 1152921504606846976"));
   EXPECT_THAT(with(4, {1 << 10, 1 << 10, 1 << 10, 1 << 10}, 0, 0), HasSubstr("cannot hold"));
   EXPECT_THAT(with(2, {uint64_t{1} << 32, uint64_t{1} << 32}, 0, 0), HasSubstr("cannot hold"));
-  EXPECT_THAT(with(1, {1024}, 0, 0), HasSubstr("tensor 'bad' takes 4096 bytes at offset 0, beyond the 56 bytes"));
+  EXPECT_THAT(with(1, {1024}, 0, 0),
+              HasSubstr("tensor 'bad' takes 4096 bytes at offset 0, beyond the 56 bytes"));
   EXPECT_THAT(with(2, {0, 4}, 0, 0), HasSubstr("dimension 0"));
   EXPECT_THAT(with(0, {}, 0, 0), HasSubstr("0 dimensions"));
   EXPECT_THAT(with(5, {1, 1, 1, 1, 1}, 0, 0), HasSubstr("5 dimensions"));
@@ -236,9 +248,11 @@ TEST(GgufFile, OpensFilesAndNamesThemInErrors) {
   ASSERT_EQ(truncate(path.c_str(), 40), 0);
   EXPECT_THAT(std::string(GgufFile::Open(path).status().message()), HasSubstr(path + ": "));
   ASSERT_EQ(truncate(path.c_str(), 0), 0);
-  EXPECT_THAT(std::string(GgufFile::Open(path).status().message()), HasSubstr("truncated: 4 bytes wanted at offset 0"));
+  EXPECT_THAT(std::string(GgufFile::Open(path).status().message()),
+              HasSubstr("truncated: 4 bytes wanted at offset 0"));
   EXPECT_EQ(GgufFile::Open(path + ".absent").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(GgufFile::Open(::testing::TempDir()).status().message()), HasSubstr("not a regular file"));
+  EXPECT_THAT(std::string(GgufFile::Open(::testing::TempDir()).status().message()),
+              HasSubstr("not a regular file"));
   unlink(path.c_str());
 }
 

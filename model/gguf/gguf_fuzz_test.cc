@@ -1,5 +1,5 @@
-// Seeded mutations of a small valid file: whatever a file holds, it is read or refused, never a crash. A sanitizer's build of
-// this test sees any read outside the file too.
+// Seeded mutations of a small valid file: whatever a file holds, it is read or refused, never a crash. A
+// sanitizer's build of this test sees any read outside the file too.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -67,8 +67,19 @@ class Mutator {
       case 1: bytes[at] = static_cast<uint8_t>(random_()); return;
       case 2: bytes.resize(at); return;
       case 3: {  // a number of interest over 1, 2, 4 or 8 bytes
-        constexpr uint64_t kNumbers[] = {0, 1, 2, 31, 255, 0x7fffffff, 0xffffffff, uint64_t{1} << 32, uint64_t{1} << 60,
-                                         uint64_t{1} << 61, uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{31}};
+        constexpr uint64_t kNumbers[] = {0,
+                                         1,
+                                         2,
+                                         31,
+                                         255,
+                                         0x7fffffff,
+                                         0xffffffff,
+                                         uint64_t{1} << 32,
+                                         uint64_t{1} << 60,
+                                         uint64_t{1} << 61,
+                                         uint64_t{1} << 63,
+                                         ~uint64_t{0},
+                                         ~uint64_t{31}};
         const uint64_t number = kNumbers[Below(std::size(kNumbers))];
         const size_t size = std::min<size_t>(size_t{1} << Below(4), bytes.size() - at);
         std::memcpy(bytes.data() + at, &number, size);
@@ -101,12 +112,13 @@ class Mutator {
 TEST(GgufFuzz, MutatedFilesAreReadOrRefused) {
   int parsed = 0, opened = 0, total = 0;
   for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
-    const TinyModel model{.architecture = architecture, .extra = [&](GgufBuilder& builder) {
-                            builder.Text(std::string(architecture) + ".rope.scaling.type", "yarn");
-                            builder.F32(std::string(architecture) + ".rope.scaling.factor", 2);
-                            builder.U32("general.alignment", 32);
-                            builder.ArrayHead("nested", GgufValueType::kArray, 1).Raw(uint32_t{0}).Raw(uint64_t{0});
-                          }};
+    const TinyModel model{
+        .architecture = architecture, .extra = [&](GgufBuilder& builder) {
+          builder.Text(std::string(architecture) + ".rope.scaling.type", "yarn");
+          builder.F32(std::string(architecture) + ".rope.scaling.factor", 2);
+          builder.U32("general.alignment", 32);
+          builder.ArrayHead("nested", GgufValueType::kArray, 1).Raw(uint32_t{0}).Raw(uint64_t{0});
+        }};
     const std::vector<uint8_t> original = model.Build().Build();
     ASSERT_TRUE(ReadAll(original).opened);
     Mutator mutator(original, 20260);

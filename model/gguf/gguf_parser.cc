@@ -18,14 +18,16 @@ constexpr size_t kMaxKeyLength = 65535;  // the format's own limit
 constexpr int kMaxArrayDepth = 4;
 constexpr int kMaxRank = 4;
 
-// The fewest bytes that an entry can take: no count may promise more entries than the rest of the file could hold.
-constexpr uint64_t kMinMetadataBytes = 8 + 1 + 4 + 1;        // key length, key, type, value
-constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // name length, name, rank, one dimension, type, offset
-constexpr uint64_t kMinArrayBytes = 4 + 8;                   // element type, count
+// The fewest bytes that an entry can take: no count may promise more entries than the rest of the file could
+// hold.
+constexpr uint64_t kMinMetadataBytes = 8 + 1 + 4 + 1;  // key length, key, type, value
+constexpr uint64_t kMinTensorBytes =
+    8 + 1 + 4 + 8 + 4 + 8;                  // name length, name, rank, one dimension, type, offset
+constexpr uint64_t kMinArrayBytes = 4 + 8;  // element type, count
 
 absl::Status WithContext(const absl::Status& status, std::string_view context) {
-  return absl::Status(status.code(), absl::StrCat(absl::string_view(context.data(), context.size()), ": ",
-                                                  status.message()));
+  return absl::Status(
+      status.code(), absl::StrCat(absl::string_view(context.data(), context.size()), ": ", status.message()));
 }
 
 // Bytes of a fixed-size value; 0 for strings, arrays and unknown types.
@@ -33,22 +35,17 @@ int ScalarBytes(uint32_t type) {
   switch (static_cast<GgufValueType>(type)) {
     case GgufValueType::kUint8:
     case GgufValueType::kInt8:
-    case GgufValueType::kBool:
-      return 1;
+    case GgufValueType::kBool: return 1;
     case GgufValueType::kUint16:
-    case GgufValueType::kInt16:
-      return 2;
+    case GgufValueType::kInt16: return 2;
     case GgufValueType::kUint32:
     case GgufValueType::kInt32:
-    case GgufValueType::kFloat32:
-      return 4;
+    case GgufValueType::kFloat32: return 4;
     case GgufValueType::kUint64:
     case GgufValueType::kInt64:
-    case GgufValueType::kFloat64:
-      return 8;
+    case GgufValueType::kFloat64: return 8;
     case GgufValueType::kString:
-    case GgufValueType::kArray:
-      break;
+    case GgufValueType::kArray: break;
   }
   return 0;
 }
@@ -75,8 +72,8 @@ absl::StatusOr<GgufFile> GgufParser::Parse() {
   file_.bytes_ = bytes_;
   STRIA_ASSIGN_OR_RETURN(const uint32_t magic, cursor_.Read<uint32_t>());
   if (magic != kMagic) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not a GGUF file: it starts with 0x", absl::Hex(__builtin_bswap32(magic), absl::kZeroPad8)));
+    return absl::InvalidArgumentError(absl::StrCat("not a GGUF file: it starts with 0x",
+                                                   absl::Hex(__builtin_bswap32(magic), absl::kZeroPad8)));
   }
   STRIA_ASSIGN_OR_RETURN(file_.version_, cursor_.Read<uint32_t>());
   if (file_.version_ == 0x02000000 || file_.version_ == 0x03000000) {
@@ -99,8 +96,8 @@ absl::Status GgufParser::ParseMetadata(uint64_t count) {
     auto key = cursor_.ReadString();
     if (!key.ok()) return WithContext(key.status(), absl::StrCat("key of metadata entry ", i));
     if (key->empty() || key->size() > kMaxKeyLength) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("key of metadata entry ", i, " has ", key->size(), " bytes, not 1 to ", kMaxKeyLength));
+      return absl::InvalidArgumentError(absl::StrCat("key of metadata entry ", i, " has ", key->size(),
+                                                     " bytes, not 1 to ", kMaxKeyLength));
     }
     STRIA_ASSIGN_OR_RETURN(const uint32_t type, cursor_.Read<uint32_t>());
     auto value = ParseValue(type);
@@ -174,7 +171,8 @@ absl::StatusOr<uint64_t> GgufParser::Alignment() const {
   STRIA_ASSIGN_OR_RETURN(const std::optional<int64_t> alignment, file_.Integer("general.alignment"));
   if (!alignment) return kDefaultAlignment;
   if (*alignment <= 0 || !std::has_single_bit(static_cast<uint64_t>(*alignment))) {
-    return absl::InvalidArgumentError(absl::StrCat("general.alignment is ", *alignment, ", not a power of two"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("general.alignment is ", *alignment, ", not a power of two"));
   }
   return static_cast<uint64_t>(*alignment);
 }
@@ -186,9 +184,11 @@ absl::Status GgufParser::ParseTensors(uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
     uint64_t offset = 0;
     auto tensor = ParseTensor(&offset);
-    if (!tensor.ok()) return WithContext(tensor.status(), absl::StrCat("entry ", i, " of the tensor directory"));
+    if (!tensor.ok())
+      return WithContext(tensor.status(), absl::StrCat("entry ", i, " of the tensor directory"));
     if (!file_.tensor_index_.emplace(tensor->name, static_cast<int>(i)).second) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteForError(tensor->name), " appears twice"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", QuoteForError(tensor->name), " appears twice"));
     }
     file_.tensors_.push_back(*tensor);
     offsets.push_back(offset);
@@ -198,21 +198,23 @@ absl::Status GgufParser::ParseTensors(uint64_t count) {
   // The data begins at the next multiple of the alignment; offsets count from there.
   const uint64_t padding = (alignment - cursor_.position() % alignment) % alignment;
   if (count > 0 && padding > cursor_.remaining()) {
-    return absl::InvalidArgumentError(absl::StrCat("truncated: no tensor data after offset ", cursor_.position()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("truncated: no tensor data after offset ", cursor_.position()));
   }
-  const std::span<const uint8_t> data = count > 0 ? bytes_.subspan(cursor_.position() + padding) : bytes_.last(0);
+  const std::span<const uint8_t> data =
+      count > 0 ? bytes_.subspan(cursor_.position() + padding) : bytes_.last(0);
   for (uint64_t i = 0; i < count; ++i) {
     GgufTensor& tensor = file_.tensors_[i];
     if (offsets[i] % alignment != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteForError(tensor.name), " at offset ", offsets[i],
-                                                     " is not aligned to ", alignment));
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteForError(tensor.name), " at offset ",
+                                                     offsets[i], " is not aligned to ", alignment));
     }
     // No overflow: ParseTensor has bounded the number of elements by the file's size.
     const uint64_t size = static_cast<uint64_t>(tensor.rows()) * static_cast<uint64_t>(tensor.row_bytes());
     if (offsets[i] > data.size() || size > data.size() - offsets[i]) {
       return absl::InvalidArgumentError(absl::StrCat("tensor ", QuoteForError(tensor.name), " takes ", size,
-                                                     " bytes at offset ", offsets[i], ", beyond the ", data.size(),
-                                                     " bytes of tensor data"));
+                                                     " bytes at offset ", offsets[i], ", beyond the ",
+                                                     data.size(), " bytes of tensor data"));
     }
     tensor.data = data.subspan(offsets[i], size);
   }
@@ -229,14 +231,16 @@ absl::StatusOr<GgufTensor> GgufParser::ParseTensor(uint64_t* offset) {
     return absl::InvalidArgumentError(absl::StrCat(name, " has ", rank, " dimensions, not 1 to ", kMaxRank));
   }
   tensor.rank = static_cast<int>(rank);
-  // Even the smallest type spends more than 1/8 of a byte per element, so more elements than bits cannot be there.
+  // Even the smallest type spends more than 1/8 of a byte per element, so more elements than bits cannot be
+  // there.
   const uint64_t max_elements = bytes_.size() * 8;
   uint64_t elements = 1;
   for (int i = 0; i < tensor.rank; ++i) {
     STRIA_ASSIGN_OR_RETURN(const uint64_t dim, cursor_.Read<uint64_t>());
     if (dim == 0 || dim > max_elements / elements) {
       return absl::InvalidArgumentError(absl::StrCat(name, " has dimension ", dim, " (number ", i,
-                                                     "), which a file of ", bytes_.size(), " bytes cannot hold"));
+                                                     "), which a file of ", bytes_.size(),
+                                                     " bytes cannot hold"));
     }
     elements *= dim;
     tensor.dims[i] = static_cast<int64_t>(dim);
@@ -246,8 +250,9 @@ absl::StatusOr<GgufTensor> GgufParser::ParseTensor(uint64_t* offset) {
   if (!supported.ok()) return WithContext(supported.status(), name);
   tensor.type = *supported;
   if (const int block = LayoutOf(tensor.type).elements; tensor.cols() % block != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " has rows of ", tensor.cols(), " elements, not a multiple of ",
-                                                   GgmlTypeName(type), "'s block of ", block));
+    return absl::InvalidArgumentError(absl::StrCat(name, " has rows of ", tensor.cols(),
+                                                   " elements, not a multiple of ", GgmlTypeName(type),
+                                                   "'s block of ", block));
   }
   STRIA_ASSIGN_OR_RETURN(*offset, cursor_.Read<uint64_t>());
   return tensor;

@@ -1,4 +1,5 @@
-// A regular file mapped read-only, so that opening a model costs no copy and several processes share its pages.
+// A regular file mapped read-only, so that opening a model costs no copy and several processes share its
+// pages.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  // Stays where it is when the MappedFile moves. A file that another process shortens while it is mapped raises SIGBUS:
-  // replace model files by renaming, never in place.
+  // Stays where it is when the MappedFile moves. A file that another process shortens while it is mapped
+  // raises SIGBUS: replace model files by renaming, never in place.
   std::span<const uint8_t> bytes() const { return bytes_; }
 
  private:

@@ -1,4 +1,5 @@
-// A small llama, qwen2 or qwen3 file in memory, for tests: hidden 8, 2 query heads over 1 KV head of 4 channels, 2 layers.
+// A small llama, qwen2 or qwen3 file in memory, for tests: hidden 8, 2 query heads over 1 KV head of 4
+// channels, 2 layers.
 #pragma once
 
 #include <functional>

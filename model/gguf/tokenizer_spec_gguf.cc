@@ -44,13 +44,15 @@ absl::StatusOr<TokenizerSpec> MakeTokenizerSpec(const GgufFile& file) {
   STRIA_RETURN_IF_ERROR(CopyString(file, "tokenizer.chat_template", &spec.chat_template));
   STRIA_RETURN_IF_ERROR(CopyStrings(file, "tokenizer.ggml.tokens", &spec.tokens));
   STRIA_RETURN_IF_ERROR(CopyStrings(file, "tokenizer.ggml.merges", &spec.merges));
-  if (spec.tokens.empty()) return absl::InvalidArgumentError("metadata 'tokenizer.ggml.tokens' is missing or empty");
+  if (spec.tokens.empty())
+    return absl::InvalidArgumentError("metadata 'tokenizer.ggml.tokens' is missing or empty");
 
   STRIA_ASSIGN_OR_RETURN(const auto types, file.Integers("tokenizer.ggml.token_type"));
   if (types) {
     if (types->size() != spec.tokens.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("metadata 'tokenizer.ggml.token_type' has ", types->size(),
-                                                     " entries for ", spec.tokens.size(), " tokens"));
+      return absl::InvalidArgumentError(absl::StrCat("metadata 'tokenizer.ggml.token_type' has ",
+                                                     types->size(), " entries for ", spec.tokens.size(),
+                                                     " tokens"));
     }
     for (const int64_t type : *types) {
       if (type < kTokenNormal || type > kTokenByte) {

@@ -7,8 +7,9 @@
 
 namespace stria {
 
-// Copies `tokenizer.ggml.*` and `tokenizer.chat_template`. InvalidArgument, with the key, where a value is of the wrong type,
-// the vocabulary is missing, there are not as many types as tokens, or a special token's id is outside the vocabulary.
+// Copies `tokenizer.ggml.*` and `tokenizer.chat_template`. InvalidArgument, with the key, where a value is of
+// the wrong type, the vocabulary is missing, there are not as many types as tokens, or a special token's id
+// is outside the vocabulary.
 absl::StatusOr<TokenizerSpec> MakeTokenizerSpec(const GgufFile& file);
 
 }  // namespace stria

@@ -1,4 +1,6 @@
-"""llama.cpp, through the PyPI package `xllamacpp`, as an oracle: greedy continuations with the gap at each step."""
+"""llama.cpp, through the PyPI package `xllamacpp`, as an oracle: greedy continuations with the gap at each
+step."""
+
 import json
 import urllib.request
 
@@ -6,7 +8,7 @@ import xllamacpp
 
 
 class LlamaCpp:
-    def __init__(self, path, context=2048, threads=2):
+    def __init__(self, path, context=2048, threads=1):
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
         params.n_ctx = context
@@ -17,16 +19,18 @@ class LlamaCpp:
 
     def tokenize(self, text):
         body = json.dumps({"content": text, "add_special": False, "parse_special": True}).encode()
-        request = urllib.request.Request(self.server.listening_address + "/tokenize", body,
-                                         {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            self.server.listening_address + "/tokenize", body, {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)["tokens"]
 
     def greedy(self, prompt, steps):
-        """Ids and, for each, the gap between the two best logits (a difference of log-probabilities is one of logits).
+        """Ids and, for each, the gap between the two best logits (as a difference of log-probabilities).
         Shorter than `steps` only where the last id ends the generation."""
-        answer = self.server.handle_completions({
-            "prompt": prompt, "max_tokens": steps, "temperature": 0, "logprobs": 2, "cache_prompt": False})
+        answer = self.server.handle_completions(
+            {"prompt": prompt, "max_tokens": steps, "temperature": 0, "logprobs": 2, "cache_prompt": False}
+        )
         assert "choices" in answer, answer
         choice = answer["choices"][0]
         tokens, gaps = [], []

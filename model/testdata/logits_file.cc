@@ -56,7 +56,8 @@ GoldenLogits ReadGoldenLogits(const std::string& path) {
     std::abort();
   }
   Reader reader(std::vector<char>(std::istreambuf_iterator<char>(file), {}));
-  for (const char expected : {'S', 'T', 'R', 'I', 'A', 'L', 'G', '2'}) STRIA_CHECK(reader.Next<char>() == expected);
+  for (const char expected : {'S', 'T', 'R', 'I', 'A', 'L', 'G', '2'})
+    STRIA_CHECK(reader.Next<char>() == expected);
   GoldenLogits golden;
   golden.vocab = static_cast<int>(reader.Next<uint32_t>());
   golden.contexts.resize(reader.Next<uint32_t>());

@@ -1,4 +1,5 @@
-// Reads the golden next-token distributions that the scripts in this folder make (format: logits_file.py), for tests.
+// Reads the golden next-token distributions that the scripts in this folder make (format: logits_file.py),
+// for tests.
 #pragma once
 
 #include <array>
@@ -11,7 +12,8 @@ namespace stria {
 
 inline constexpr int kGoldenBuckets = 32;
 
-// The distribution after one token: the likeliest tokens alone, by falling probability, all others as 32 sums by id modulo 32.
+// The distribution after one token: the likeliest tokens alone, by falling probability, all others as 32 sums
+// by id modulo 32.
 struct GoldenPosition {
   std::vector<int> tokens;
   std::vector<double> probabilities;             // of `tokens`; with `rest` they add up to 1
@@ -19,7 +21,7 @@ struct GoldenPosition {
 };
 
 struct GoldenContext {
-  std::vector<int32_t> tokens;             // an independent context from its first position on
+  std::vector<int32_t> tokens;            // an independent context from its first position on
   std::vector<GoldenPosition> positions;  // positions[i]: the distribution after reading tokens[0..i]
 };
 
@@ -31,8 +33,8 @@ struct GoldenLogits {
 // Aborts, with the path, when the file is missing or malformed: it is part of the test.
 GoldenLogits ReadGoldenLogits(const std::string& path);
 
-// KL(golden ‖ softmax(logits)) in nats over the golden classes; logits [vocab]. A lower bound of the KL over all tokens,
-// about 5 % below it for the SmolLM2 file.
+// KL(golden ‖ softmax(logits)) in nats over the golden classes; logits [vocab]. A lower bound of the KL over
+// all tokens, about 5 % below it for the SmolLM2 file.
 double GoldenKl(const GoldenPosition& golden, std::span<const float> logits);
 
 }  // namespace stria

@@ -4,10 +4,11 @@
     u32 n; i32 tokens[n]; then for each of its n positions (the distribution after reading tokens[0..i]):
       u16 k; u16 index[k]; f16 log_p[k]; f16 log_rest[32]
 
-The k likeliest tokens stand alone: as many as hold `mass` of the probability, at least `least`, at most `most`. All others are
-kept as 32 sums, by token id modulo 32 (-inf: empty). A KL over these classes is a lower bound of the one over tokens; what
-the makers print says how close it is.
+The k likeliest tokens stand alone: as many as hold `mass` of the probability, at least `least`, at most
+`most`. All others are kept as 32 sums, by token id modulo 32 (-inf: empty). A KL over these classes is a
+lower bound of the one over tokens; what the makers print says how close it is.
 """
+
 import struct
 
 import numpy as np
@@ -31,7 +32,7 @@ def _log_rest(log_p, index):
 
 
 def write(path, vocab, contexts, mass, least, most):
-    """contexts: pairs of token ids and logits [n, vocab]. Returns mean k and mean mass of the tokens that stand alone."""
+    """contexts: pairs of token ids and logits [n, vocab]. Returns the means of k and of the mass held."""
     assert vocab <= 65536
     most = min(most, vocab)
     out = bytearray(b"STRIALG2" + struct.pack("<II", vocab, len(contexts)))
@@ -43,7 +44,11 @@ def write(path, vocab, contexts, mass, least, most):
             best = best[np.argsort(-log_p[best], kind="stable")]
             covered = np.cumsum(np.exp(log_p[best]))
             k = min(max(int(np.searchsorted(covered, mass)) + 1, least), most)
-            out += struct.pack("<H", k) + best[:k].astype("<u2").tobytes() + log_p[best[:k]].astype("<f2").tobytes()
+            out += (
+                struct.pack("<H", k)
+                + best[:k].astype("<u2").tobytes()
+                + log_p[best[:k]].astype("<f2").tobytes()
+            )
             with np.errstate(over="ignore"):
                 out += _log_rest(log_p, best[:k]).astype("<f2").tobytes()
             counts.append(k)
@@ -65,8 +70,13 @@ def read(path):
         rows = []
         for _ in range(n):
             (k,) = struct.unpack_from("<H", data, at)
-            rows.append((np.frombuffer(data, "<u2", k, at + 2), np.frombuffer(data, "<f2", k, at + 2 + 2 * k),
-                         np.frombuffer(data, "<f2", BUCKETS, at + 2 + 4 * k)))
+            rows.append(
+                (
+                    np.frombuffer(data, "<u2", k, at + 2),
+                    np.frombuffer(data, "<f2", k, at + 2 + 2 * k),
+                    np.frombuffer(data, "<f2", BUCKETS, at + 2 + 4 * k),
+                )
+            )
             at += 2 + 4 * k + 2 * BUCKETS
         out.append((tokens, rows))
     assert at == len(data)

@@ -1,16 +1,20 @@
-"""Writes smollm2_greedy.json: llama.cpp's greedy continuations, 64 tokens of 50 prompts, on bfloat16 weights made from the
-Q4_1 GGUF of SmolLM2-135M-Instruct (every matrix dequantised and rounded, norms float32).
+"""Writes smollm2_greedy.json: llama.cpp's greedy continuations, 64 tokens of 50 prompts, on bfloat16 weights
+made from the Q4_1 GGUF of SmolLM2-135M-Instruct: every matrix dequantised and rounded to bfloat16, norms as
+they are. The rounded values are handed to llama.cpp as float32, whose kernels are fast on every machine and
+round nothing further.
 
   pip install gguf numpy xllamacpp
   python make_greedy_golden.py MODEL.gguf gsm8k_test.jsonl
 
-Prompts are questions of GSM8K's test split, half of them in the chat template, half as plain text. Ids are given explicitly,
-so tokenizers play no part. A run that differs is right when it first differs at a small gap.
+Prompts are questions of GSM8K's test split, half of them in the chat template, half as plain text. Ids are
+given explicitly, so tokenizers play no part. A run that differs is right when it first differs at a small
+gap.
 
   {"model": {"sha256": of MODEL.gguf, "weights": "bf16"},
    "runs": [{"prompt": [ids], "tokens": [ids], "gaps": [best logit minus second, one per token]}]}
 `tokens` is shorter than 64 only where its last one ends the generation.
 """
+
 import hashlib
 import json
 import pathlib
@@ -25,7 +29,7 @@ from llama_cpp import LlamaCpp
 PROMPTS, STEPS = 50, 64
 
 
-def write_bf16(source, target):
+def write_rounded(source, target):
     reader = GGUFReader(source)
     writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
     for name, field in reader.fields.items():
@@ -35,11 +39,9 @@ def write_bf16(source, target):
         writer.add_key_value(name, field.contents(), field.types[0], element)
     for tensor in reader.tensors:
         values = dequantize(tensor.data, tensor.tensor_type)
-        if values.ndim == 1:
-            writer.add_tensor(tensor.name, values)
-        else:
-            bf16 = GGMLQuantizationType.BF16
-            writer.add_tensor(tensor.name, quantize(values, bf16), raw_dtype=bf16)
+        if values.ndim > 1:
+            values = dequantize(quantize(values, GGMLQuantizationType.BF16), GGMLQuantizationType.BF16)
+        writer.add_tensor(tensor.name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -51,13 +53,15 @@ def main():
     questions = [json.loads(line)["question"] for line in text_path.read_text().splitlines()[:PROMPTS]]
     runs = []
     with tempfile.TemporaryDirectory() as folder:
-        target = pathlib.Path(folder) / "bf16.gguf"
-        write_bf16(source, target)
+        target = pathlib.Path(folder) / "rounded.gguf"
+        write_rounded(source, target)
         llama = LlamaCpp(target)
         for i, question in enumerate(questions):
             if i % 2 == 0:
-                text = ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-                        f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n")
+                text = (
+                    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+                    f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+                )
             else:
                 text = f"Question: {question}\nAnswer:"
             prompt = llama.tokenize(text)
@@ -68,7 +72,15 @@ def main():
     lines = ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs)
     path.write_text(f'{{"model":{json.dumps(model)},"runs":[\n{lines}]}}\n')
     gaps = [gap for run in runs for gap in run["gaps"]]
-    print(path.name, path.stat().st_size, "bytes;", len(gaps), "tokens;", sum(gap < 0.15 for gap in gaps), "gaps under 0.15")
+    print(
+        path.name,
+        path.stat().st_size,
+        "bytes;",
+        len(gaps),
+        "tokens;",
+        sum(gap < 0.15 for gap in gaps),
+        "gaps under 0.15",
+    )
 
 
 main()

@@ -1,12 +1,13 @@
-"""Writes smollm2_logits.bin: next-token logits of SmolLM2-135M-Instruct (Q4_1 GGUF, dequantised) over 4,096 tokens of GSM8K
-test text, by the numpy reference in float32. Format: logits_file.py.
+"""Writes smollm2_logits.bin: next-token logits of SmolLM2-135M-Instruct (Q4_1 GGUF, dequantised) over 4,096
+tokens of GSM8K test text, by the numpy reference in float32. Format: logits_file.py.
 
   pip install gguf numpy xllamacpp
   python make_logits_golden.py MODEL.gguf gsm8k_test.jsonl       (about a minute; the first check runs llama.cpp)
 
-Before it writes, the reference must agree with llama.cpp on the same file. After it has written, it prints how close the
-file's KL is to the full one, on a copy of the model with its weights rounded to bfloat16.
+Before it writes, the reference must agree with llama.cpp on the same file. After it has written, it prints
+how close the file's KL is to the full one, on a copy of the model with its weights rounded to bfloat16.
 """
+
 import json
 import pathlib
 import sys
@@ -25,15 +26,17 @@ def check_against_llama_cpp(model, llama, tokens):
     llama.cpp rounds activations to 8 bits with these weights, so the agreement is not exact."""
     prompt = tokens[:100]
     ids, gaps = llama.greedy(prompt, 64)
-    logits = model.logits(prompt + ids[:-1])[len(prompt) - 1:]
+    logits = model.logits(prompt + ids[:-1])[len(prompt) - 1 :]
     worst = 0.0
     differences = []
     for row, token, gap in zip(logits, ids, gaps):
         second, best = np.sort(row)[-2:]
         worst = max(worst, float(best - row[token]))
         differences.append(abs(float(best - second) - gap) if row.argmax() == token else 0.0)
-    print(f"llama.cpp's {len(ids)} greedy tokens: at most {worst:.3f} below the reference's best; "
-          f"gaps differ by {np.mean(differences):.3f} on average")
+    print(
+        f"llama.cpp's {len(ids)} greedy tokens: at most {worst:.3f} below the reference's best; "
+        f"gaps differ by {np.mean(differences):.3f} on average"
+    )
     assert worst < 0.3 and np.mean(differences) < 0.2
 
 
@@ -59,21 +62,26 @@ def main():
 
     contexts = []
     for i in range(CONTEXTS):
-        ids = tokens[i * LENGTH:(i + 1) * LENGTH]
+        ids = tokens[i * LENGTH : (i + 1) * LENGTH]
         contexts.append((ids, model.logits(ids)))
     path = pathlib.Path(__file__).with_name("smollm2_logits.bin")
     k, mass = logits_file.write(path, model.vocab, contexts, mass=0.985, least=4, most=192)
-    nll = np.concatenate([-logits_file.log_softmax(logits[:-1])[np.arange(LENGTH - 1), ids[1:]]
-                          for ids, logits in contexts])
-    print(f"{path.name}: {path.stat().st_size} bytes, {CONTEXTS * LENGTH} positions, {k:.0f} tokens each that hold "
-          f"{mass:.4f} of the mass, perplexity {np.exp(np.mean(nll)):.3f}")
+    nll = np.concatenate(
+        [-logits_file.log_softmax(logits[:-1])[np.arange(LENGTH - 1), ids[1:]] for ids, logits in contexts]
+    )
+    print(
+        f"{path.name}: {path.stat().st_size} bytes, {CONTEXTS * LENGTH} positions, {k:.0f} tokens each that hold "
+        f"{mass:.4f} of the mass, perplexity {np.exp(np.mean(nll)):.3f}"
+    )
 
     model.w = {name: to_bfloat16(weight) if weight.ndim == 2 else weight for name, weight in model.w.items()}
     ids, exact = contexts[0]
     rounded = model.logits(ids)
     rows = logits_file.read(path)[1][0][1]
     from_file = np.mean([logits_file.kl(row, logits) for row, logits in zip(rows, rounded)])
-    print(f"bfloat16 weights, first context: KL {full_kl(exact, rounded).mean():.3e}, from the file {from_file:.3e}")
+    print(
+        f"bfloat16 weights, first context: KL {full_kl(exact, rounded).mean():.3e}, from the file {from_file:.3e}"
+    )
 
 
 main()

@@ -1,4 +1,5 @@
-"""Writes small random models, one per way in which a supported architecture differs, with golden data beside each:
+"""Writes small random models, one per way in which a supported architecture differs, with golden data beside
+each:
   random_NAME.gguf         2 layers, bfloat16 matrices, a byte-level BPE vocabulary of 384 with a ChatML template
   random_NAME.logits.bin   the numpy reference's distributions over one context of 160 tokens (format: logits_file.py)
   random_NAME.greedy.json  llama.cpp's greedy continuations: {"runs": [{"prompt": [], "tokens": [], "gaps": []}]}
@@ -6,9 +7,10 @@
   pip install gguf numpy tokenizers xllamacpp
   python make_random_models.py gsm8k_test.jsonl
 
-Each model must agree between llama.cpp and the reference before its files are kept. The trained contexts of the scaled models
-are short (64), so that 160 positions run far beyond them.
+Each model must agree between llama.cpp and the reference before its files are kept. The trained contexts of
+the scaled models are short (64), so that 160 positions run far beyond them.
 """
+
 import json
 import math
 import pathlib
@@ -26,15 +28,23 @@ from reference_model import Model
 HERE = pathlib.Path(__file__).parent
 VOCAB, HIDDEN, FFN, LAYERS, CONTEXT, ORIGINAL = 384, 64, 96, 2, 512, 64
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
-          "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+CHATML = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 MODELS = {
     "llama_tied": dict(arch="llama", pre="smollm", heads=4, kv_heads=2, head_dim=16, tied=True),
-    "llama3": dict(arch="llama", pre="llama-bpe", heads=4, kv_heads=1, head_dim=32, base=5e5, scaling="llama3"),
-    "llama_linear": dict(arch="llama", pre="smollm", heads=2, kv_heads=2, head_dim=32, tied=True, scaling="linear"),
+    "llama3": dict(
+        arch="llama", pre="llama-bpe", heads=4, kv_heads=1, head_dim=32, base=5e5, scaling="llama3"
+    ),
+    "llama_linear": dict(
+        arch="llama", pre="smollm", heads=2, kv_heads=2, head_dim=32, tied=True, scaling="linear"
+    ),
     "qwen2": dict(arch="qwen2", pre="qwen2", heads=4, kv_heads=2, head_dim=16, base=1e6),
-    "qwen2_yarn": dict(arch="qwen2", pre="qwen2", heads=4, kv_heads=2, head_dim=16, base=1e4, tied=True, scaling="yarn"),
+    "qwen2_yarn": dict(
+        arch="qwen2", pre="qwen2", heads=4, kv_heads=2, head_dim=16, base=1e4, tied=True, scaling="yarn"
+    ),
     "qwen3": dict(arch="qwen3", pre="qwen2", heads=4, kv_heads=2, head_dim=32, base=1e6, tied=True),
 }
 
@@ -57,8 +67,12 @@ def llama3_divisors(head_dim, base, factor=8.0, low=1.0, high=4.0):
 def train_vocabulary(text):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB, special_tokens=SPECIAL, show_progress=False,
-                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB,
+        special_tokens=SPECIAL,
+        show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
     tokenizer.train_from_iterator([text], trainer)
     state = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(state["vocab"], key=state["vocab"].get)
@@ -67,7 +81,7 @@ def train_vocabulary(text):
 
 
 def printable_ascii(token):
-    """Of a token in GPT-2's alphabet, where a space is U+0120 and bytes outside ASCII are shifted or Latin-1 letters."""
+    """Of a token in GPT-2's alphabet: a space is U+0120, bytes outside ASCII are other letters."""
     return all(char == "\u0120" or "!" <= char <= "~" for char in token)
 
 
@@ -103,8 +117,11 @@ def write_model(path, name, spec, vocabulary):
     writer.add_add_bos_token(False)
     writer.add_chat_template(CHATML)
 
-    # Rows of tokens that must not be generated are small: those that end a text, and pieces of UTF-8 characters.
-    quiet = np.array([0.1 if token in SPECIAL or not printable_ascii(token) else 1.0 for token in tokens])[:, None]
+    # Rows of tokens that must not be generated are small: those that end a text, and pieces of UTF-8
+    # characters.
+    quiet = np.array([0.1 if token in SPECIAL or not printable_ascii(token) else 1.0 for token in tokens])[
+        :, None
+    ]
 
     def matrix(tensor, rows, cols, deviation, row_scale=1.0):
         values = (rng.standard_normal((rows, cols)) * deviation * row_scale).astype(np.float32)
@@ -114,8 +131,8 @@ def write_model(path, name, spec, vocabulary):
     def vector(tensor, n, mean, deviation):
         writer.add_tensor(tensor, (mean + rng.standard_normal(n) * deviation).astype(np.float32))
 
-    # Deviations that give logits a spread of about 3 and attention scores one of about 2, and let the layers outweigh the
-    # embedding, so that the text neither repeats its last token nor is noise.
+    # Deviations that give logits a spread of about 3 and attention scores one of about 2, and let the layers
+    # outweigh the embedding, so that the text neither repeats its last token nor is noise.
     q, kv = spec["heads"] * spec["head_dim"], spec["kv_heads"] * spec["head_dim"]
     unit = 1 / math.sqrt(HIDDEN)
     matrix("token_embd.weight", VOCAB, HIDDEN, 3 * unit, quiet)
@@ -148,10 +165,10 @@ def write_model(path, name, spec, vocabulary):
 
 
 def agreement(model, runs):
-    """How far below the reference's best logit llama.cpp's choices are at most, and how much the gaps differ on average."""
+    """How far llama.cpp's choices are below the reference's best at most, and the gaps' mean difference."""
     worst, differences = 0.0, []
     for run in runs:
-        logits = model.logits(run["prompt"] + run["tokens"][:-1])[len(run["prompt"]) - 1:]
+        logits = model.logits(run["prompt"] + run["tokens"][:-1])[len(run["prompt"]) - 1 :]
         for row, token, gap in zip(logits, run["tokens"], run["gaps"]):
             second, best = np.sort(row)[-2:]
             worst = max(worst, float(best - row[token]))
@@ -182,10 +199,14 @@ def main():
         golden = HERE / f"random_{name}.logits.bin"
         k, mass = logits_file.write(golden, model.vocab, [(context, logits)], mass=0.999, least=4, most=128)
         greedy = HERE / f"random_{name}.greedy.json"
-        greedy.write_text('{"runs":[\n' + ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs) + "]}\n")
-        print(f"{name}: {path.stat().st_size + golden.stat().st_size + greedy.stat().st_size} bytes; llama.cpp at most "
-              f"{worst:.4f} below the reference's best, gaps differ by {difference:.4f}; {distinct} distinct tokens in "
-              f"{sum(len(run['tokens']) for run in runs)}; logits' deviation {logits.std():.2f}, {k:.0f} stored ({mass:.4f})")
+        greedy.write_text(
+            '{"runs":[\n' + ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs) + "]}\n"
+        )
+        print(
+            f"{name}: {path.stat().st_size + golden.stat().st_size + greedy.stat().st_size} bytes; llama.cpp at most "
+            f"{worst:.4f} below the reference's best, gaps differ by {difference:.4f}; {distinct} distinct tokens in "
+            f"{sum(len(run['tokens']) for run in runs)}; logits' deviation {logits.std():.2f}, {k:.0f} stored ({mass:.4f})"
+        )
         assert worst < 0.15 and difference < 0.05, name
 
 

@@ -1,8 +1,9 @@
 """A float32 forward pass in plain numpy over the dequantised weights of a GGUF file: llama, qwen2, qwen3.
 
-Written from the papers and Hugging Face's modelling semantics, with nothing shared with Stria's own code: the oracle of its
-logits. Whole contexts at once, no cache.
+Written from the papers and Hugging Face's modelling semantics, with nothing shared with Stria's own code: the
+oracle of its logits. Whole contexts at once, no cache.
 """
+
 import math
 
 import numpy as np
@@ -56,8 +57,8 @@ class Model:
         if kind == "linear":
             return inverse / factor, 1.0
         assert kind == "yarn", kind
-        # Peng et al. 2023, as in Hugging Face: pairs that turn often over the original context keep their frequency
-        # (extrapolate), those that turn rarely are stretched (interpolate), a linear ramp between.
+        # Peng et al. 2023, as in Hugging Face: pairs that turn often over the original context keep their
+        # frequency (extrapolate), those that turn rarely are stretched (interpolate), a linear ramp between.
         original = float(self._get("rope.scaling.original_context_length"))
         beta_fast = float(self._get("rope.scaling.yarn_beta_fast", 32.0))
         beta_slow = float(self._get("rope.scaling.yarn_beta_slow", 1.0))
@@ -84,7 +85,9 @@ class Model:
         future = np.triu(np.ones((n, n), bool), 1)
         x = self.w["token_embd.weight"][np.asarray(tokens)]
         for layer in range(self.layers):
-            x = x + self._attention(layer, rms_norm(x, self._layer(layer, "attn_norm"), self.epsilon), cos, sin, future)
+            x = x + self._attention(
+                layer, rms_norm(x, self._layer(layer, "attn_norm"), self.epsilon), cos, sin, future
+            )
             h = rms_norm(x, self._layer(layer, "ffn_norm"), self.epsilon)
             gate = h @ self._layer(layer, "ffn_gate").T
             up = h @ self._layer(layer, "ffn_up").T
@@ -105,7 +108,11 @@ class Model:
                 y = y + self._layer(layer, name, "bias")
             return y.reshape(n, heads, self.head_dim)
 
-        q, k, v = project("attn_q", self.heads), project("attn_k", self.kv_heads), project("attn_v", self.kv_heads)
+        q, k, v = (
+            project("attn_q", self.heads),
+            project("attn_k", self.kv_heads),
+            project("attn_v", self.kv_heads),
+        )
         if self.arch == "qwen3":
             q = rms_norm(q, self._layer(layer, "attn_q_norm"), self.epsilon)
             k = rms_norm(k, self._layer(layer, "attn_k_norm"), self.epsilon)

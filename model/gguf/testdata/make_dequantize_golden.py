@@ -1,11 +1,13 @@
-"""Writes dequantize_golden.bin: random blocks of every supported type with the floats that the PyPI package `gguf`
-makes of them (an independent implementation).   pip install gguf numpy;  python make_dequantize_golden.py
+"""Writes dequantize_golden.bin: random blocks of every supported type with the floats that the PyPI package
+`gguf` makes of them (an independent implementation).   pip install gguf numpy;  python
+make_dequantize_golden.py
 
 Format, little-endian, one record per type until the end of the file:
   u32 type (GGUF's number), u32 elements, u32 bytes, bytes of blocks, f32[elements] expected.
-Random bytes give scales of every size, NaN and infinities among them; the last blocks of each type have chosen scales:
-largest, smallest subnormal, zero, negative.
+Random bytes give scales of every size, NaN and infinities among them; the last blocks of each type have
+chosen scales: largest, smallest subnormal, zero, negative.
 """
+
 import pathlib
 import struct
 
@@ -14,8 +16,18 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as T
 from gguf.quants import dequantize
 
 # Where each type keeps its 16-bit scales within a block.
-SCALE_OFFSETS = {T.F16: [], T.BF16: [], T.F32: [], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q8_0: [0],
-                 T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208]}
+SCALE_OFFSETS = {
+    T.F16: [],
+    T.BF16: [],
+    T.F32: [],
+    T.Q4_0: [0],
+    T.Q4_1: [0, 2],
+    T.Q5_0: [0],
+    T.Q8_0: [0],
+    T.Q4_K: [0, 2],
+    T.Q5_K: [0, 2],
+    T.Q6_K: [208],
+}
 CHOSEN = [0x7BFF, 0xFBFF, 0x0001, 0x8001, 0x0000, 0x3C00]  # +-65504, +-2^-24, 0, 1
 
 
@@ -28,7 +40,9 @@ def main():
         blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
         for offset in offsets:
             for i, bits in enumerate(CHOSEN):
-                blocks[count - len(CHOSEN) + i, offset:offset + 2] = np.frombuffer(struct.pack("<H", bits), np.uint8)
+                blocks[count - len(CHOSEN) + i, offset : offset + 2] = np.frombuffer(
+                    struct.pack("<H", bits), np.uint8
+                )
         with np.errstate(all="ignore"):
             if kind == T.F32:
                 floats = blocks.reshape(-1).view(np.float32)
