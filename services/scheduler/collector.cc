@@ -28,7 +28,9 @@ absl::Status Collector::Submit(std::vector<SequenceRequest> requests) {
 
 boost::asio::awaitable<void> Collector::Wait() {
   // A timer that never fires is Asio's way to wait for a call: cancelling it is the call.
-  while (!news_) co_await wake_.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
+  while (!news_) {
+    co_await wake_.async_wait(boost::asio::as_tuple(boost::asio::use_awaitable));
+  }
   news_ = false;
 }
 

@@ -190,7 +190,8 @@ boost::asio::awaitable<void> Generate(ApiContext context, GenerationJob job, Htt
   const Scheduler& brain = context.dispatcher.brain();
   const MonotonicTime arrived = context.dispatcher.Now();
   Generation generation(context, job);
-  Collector collector(context.dispatcher, metrics, co_await boost::asio::this_coro::executor,
+  const boost::asio::any_io_executor executor = co_await boost::asio::this_coro::executor;
+  Collector collector(context.dispatcher, metrics, executor,
                       [&](size_t index, SequenceEvent event) { generation.Take(index, std::move(event)); });
   if (const absl::Status taken = collector.Submit(generation.Requests()); !taken.ok()) {
     const ApiError error = ErrorOf(taken, brain.RetryAfterSeconds());
@@ -242,7 +243,8 @@ boost::asio::awaitable<void> Generate(ApiContext context, GenerationJob job, Htt
     std::string out;
     if (!streaming) {
       streaming = true;
-      if (!co_await exchange.StartStream(200, "text/event-stream; charset=utf-8")) {
+      const bool open = co_await exchange.StartStream(200, "text/event-stream; charset=utf-8");
+      if (!open) {
         ended_as("cancelled");
         co_return;
       }

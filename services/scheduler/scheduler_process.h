@@ -43,7 +43,7 @@ class SchedulerProcess {
     for (int i = 0; i < 1000 && (http_.empty() || workers_.empty()); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       const std::string log = Log();
-      const size_t line = log.find("INFO scheduler serving");
+      const size_t line = log.find("INFO scheduler \"serving\"");
       if (line == std::string::npos || log.find('\n', line) == std::string::npos) continue;
       http_ = Value(log, line, "http=");
       workers_ = Value(log, line, "workers=");

@@ -280,7 +280,7 @@ TEST_F(SchedulerProcessTest, AClientThatGoesStopsItsWork) {
                                           if (++pieces == 2) {
                                             // A second request waits behind the first, and its client goes too.
                                             waiting = std::thread([this] {
-                                              const auto slow = HttpClient::Create(scheduler_->url(), 0.5);
+                                              const auto slow = HttpClient::Create(scheduler_->url(), 4);
                                               EXPECT_FALSE((*slow)->Request("POST", "/v1/chat/completions", Chat().dump()).ok());
                                             });
                                             EXPECT_TRUE(Eventually([&] { return Metric("stria_scheduler_queue_size") == 1; }));
@@ -298,12 +298,13 @@ TEST_F(SchedulerProcessTest, AClientThatGoesStopsItsWork) {
 }
 
 TEST_F(SchedulerProcessTest, AFullQueueIs429AndWaitingIsBounded) {
-  Start({"--queue-limit", "1", "--queue-timeout", "0.3"});
+  Start({"--queue-limit", "1", "--queue-timeout", "3"});
   FakeWorkerOptions options = Options();
   options.says = SaysForEver;
   options.max_sequences = 1;
   AddWorker(options);
-  std::thread runs([&] { PostStream("/v1/chat/completions", Chat(R"({"stream": true, "max_tokens": 600})")); });
+  worker_->Pause(true);
+  std::thread runs([&] { EXPECT_EQ(PostStream("/v1/chat/completions", Chat(R"({"stream": true, "max_tokens": 20})")).text().size(), 20u); });
   ASSERT_TRUE(Eventually([&] { return worker_->sequences() == 1; }));
   std::thread waits([&] {
     const HttpReply reply = Post("/v1/chat/completions", Chat(R"({"stream": true})"));
@@ -318,6 +319,7 @@ TEST_F(SchedulerProcessTest, AFullQueueIs429AndWaitingIsBounded) {
   for (const auto& [name, value] : refused.headers) retry |= name == "retry-after" && std::stoi(value) >= 1;
   EXPECT_TRUE(retry);
   waits.join();
+  worker_->Pause(false);
   runs.join();
 }
 
@@ -342,6 +344,7 @@ TEST_F(SchedulerProcessTest, AWorkerDiesAndANewOneIsUsed) {
   Start({"--worker-timeout", "1"});
   FakeWorkerOptions options = Options();
   options.says = SaysForEver;
+  options.pool_bytes = uint64_t{1} << 30;  // for both at once
   AddWorker(options);
   Stream stream;
   std::thread whole([&] {

@@ -59,7 +59,8 @@ boost::asio::awaitable<void> AnswerScore(ApiContext context, ScoreJob job, HttpE
   usage.plan = job.kv;
   for (const auto& prompt : job.prompts) usage.prompt_tokens += prompt.size();
   absl::Status failure;
-  Collector collector(context.dispatcher, context.metrics, co_await boost::asio::this_coro::executor,
+  const boost::asio::any_io_executor executor = co_await boost::asio::this_coro::executor;
+  Collector collector(context.dispatcher, context.metrics, executor,
                       [&](size_t index, SequenceEvent event) {
                         for (TokenOut& token : event.tokens) scored[index].push_back(std::move(token));
                         if (!event.finished) return;

@@ -19,6 +19,13 @@
 namespace stria {
 
 class WorkerThread {
+ private:
+  template <typename F>
+  auto With(F&& f) {
+    const std::lock_guard lock(mutex_);
+    return f(worker_);
+  }
+
  public:
   // `loss`: share of messages, in both directions, that vanish; as many outputs come twice.
   WorkerThread(const std::string& endpoint, FakeWorkerOptions options, double loss = 0, std::chrono::milliseconds step = std::chrono::milliseconds(2))
@@ -37,12 +44,6 @@ class WorkerThread {
   void Pause(bool paused) { paused_ = paused; }  // no steps; messages go on
 
  private:
-  template <typename F>
-  auto With(F&& f) {
-    const std::lock_guard lock(mutex_);
-    return f(worker_);
-  }
-
   void Run(const std::string& endpoint, const FakeWorkerOptions& options) {
     BusContext context;
     BusOptions bus;
@@ -53,7 +54,7 @@ class WorkerThread {
     uint64_t draws = 0;
     const auto lost = [&] { return loss_ > 0 && Uniform(7, 1, draws++) < loss_; };
     auto next_step = std::chrono::steady_clock::now(), next_status = next_step;
-    while (!stop_) {
+    for (; !stop_; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
       const std::lock_guard lock(mutex_);
       if (!greeted) greeted = (*socket)->Send(Encode(worker_.Hello()));
       while (auto frame = (*socket)->Receive()) {
@@ -74,9 +75,6 @@ class WorkerThread {
           if (lost()) (*socket)->Send(Encode(outputs));
         }
       }
-      mutex_.unlock();  // sleep without it
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      mutex_.lock();
     }
   }
 
