@@ -37,7 +37,7 @@ struct alignas(64) FoldedWeights {
 
 // w [G, w_stride], inner numbers each. Signed weights are keys' (the query), unsigned ones values' (probabilities).
 template <int bits, int G, bool is_signed>
-void FoldScales(const uint8_t* slice, int inner, const float* w, int w_stride, FoldedWeights& out) {
+void FoldScales(const uint8_t* slice, const uint8_t* ahead, int inner, const float* w, int w_stride, FoldedWeights& out) {
   constexpr float kLargest = bits == 8 ? 32767.0f : is_signed ? 127.0f : 255.0f;
   constexpr float kCentre = ((1 << bits) - 1) / 2.0f;
   const Half* scales = reinterpret_cast<const Half*>(slice);
@@ -47,6 +47,7 @@ void FoldScales(const uint8_t* slice, int inner, const float* w, int w_stride, F
   for (int g = 0; g < G; ++g) largest[g] = base[g] = Set(0.0f);
   for (int i = 0; i < inner; i += kLanes) {
     const F scale = LoadHalf(scales + i), middle = LoadHalf(middles + i);
+    if (i % 16 == 0) Prefetch(ahead + 4 * i);
     for (int g = 0; g < G; ++g) {
       const F x = Load(w + g * w_stride + i);
       const F y = x * scale;
@@ -73,9 +74,9 @@ void FoldScales(const uint8_t* slice, int inner, const float* w, int w_stride, F
   }
 }
 
-// out[g][lane] += step[g] · Σ_inner weight · code, for `blocks` · 16 lanes of a code matrix with `rows` rows.
+// out[g][lane] += step[g] · Σ_inner weight · code, for kBlocks · 16 lanes of a code matrix with `rows` rows.
 template <int bits, int G, bool is_signed, int kBlocks>
-void AddCodeDotsOfBlocks(const uint8_t* codes, int rows, const FoldedWeights& w, float* out, int out_stride) {
+void AddCodeDotsOfBlocks(const uint8_t* codes, const uint8_t* ahead, int rows, const FoldedWeights& w, float* out, int out_stride) {
   constexpr int kPlaces = 8 / bits;
   constexpr int kVectors = kBlocks * kRowVectors;
   constexpr int kMaxProduct = ((1 << bits) - 1) * (is_signed ? 127 : 255);
@@ -95,6 +96,7 @@ void AddCodeDotsOfBlocks(const uint8_t* codes, int rows, const FoldedWeights& w,
       for (int g = 0; g < G; ++g) sum[v][g] = SetWord(0);
     }
     for (int row = begin; row < end; ++row) {
+      for (int block = 0; block < kBlocks; ++block) Prefetch(ahead + block * block_bytes + row * 64);
       I raw[kVectors];
       for (int v = 0; v < kVectors; ++v) {
         raw[v] = LoadBytes(codes + (v / kRowVectors) * block_bytes + row * 64 + (v % kRowVectors) * 4 * kLanes);
@@ -142,41 +144,41 @@ void AddCodeDotsOfBlocks(const uint8_t* codes, int rows, const FoldedWeights& w,
 }
 
 template <int bits, int G, bool is_signed>
-void AddCodeDots(const uint8_t* codes, int blocks, int inner, const FoldedWeights& w, float* out, int out_stride) {
+void AddCodeDots(const uint8_t* codes, const uint8_t* ahead, int blocks, int inner, const FoldedWeights& w, float* out, int out_stride) {
   const int rows = inner * bits / 32;
   int block = 0;
   for (; block + kBlocksAtOnce <= blocks; block += kBlocksAtOnce) {
-    AddCodeDotsOfBlocks<bits, G, is_signed, kBlocksAtOnce>(codes + block * rows * 64, rows, w, out + block * 16, out_stride);
+    AddCodeDotsOfBlocks<bits, G, is_signed, kBlocksAtOnce>(codes + block * rows * 64, ahead + block * rows * 64, rows, w, out + block * 16, out_stride);
   }
   for (; block < blocks; ++block) {
-    AddCodeDotsOfBlocks<bits, G, is_signed, 1>(codes + block * rows * 64, rows, w, out + block * 16, out_stride);
+    AddCodeDotsOfBlocks<bits, G, is_signed, 1>(codes + block * rows * 64, ahead + block * rows * 64, rows, w, out + block * 16, out_stride);
   }
 }
 
 // scores[g][t] = q_g · k_t
 template <int bits, int G>
-void IntScores(const uint8_t* slice, int head_dim, const float* q, float* scores) {
+void IntScores(const uint8_t* slice, const uint8_t* ahead, int head_dim, const float* q, float* scores) {
   FoldedWeights w;
-  FoldScales<bits, G, true>(slice, head_dim, q, head_dim, w);
+  FoldScales<bits, G, true>(slice, ahead, head_dim, q, head_dim, w);
   for (int g = 0; g < G; ++g) {
     for (int t = 0; t < kPageTokens; t += kLanes) Store(scores + g * kScoreStride + t, Set(w.base[g]));
   }
-  AddCodeDots<bits, G, true>(slice + 4 * head_dim, kPageTokens / 16, head_dim, w, scores, kScoreStride);
+  AddCodeDots<bits, G, true>(slice + 4 * head_dim, ahead + 4 * head_dim, kPageTokens / 16, head_dim, w, scores, kScoreStride);
 }
 
 // partial[g] += Σ_t p_gt · v_t. What is the same for all channels goes to shared[g].
 template <int bits, int G>
-void IntValues(const uint8_t* slice, int head_dim, const float* p, float* partial, float* shared) {
+void IntValues(const uint8_t* slice, const uint8_t* ahead, int head_dim, const float* p, float* partial, float* shared) {
   FoldedWeights w;
-  FoldScales<bits, G, false>(slice, kPageTokens, p, kScoreStride, w);
+  FoldScales<bits, G, false>(slice, ahead, kPageTokens, p, kScoreStride, w);
   for (int g = 0; g < G; ++g) shared[g] += w.base[g];
-  AddCodeDots<bits, G, false>(slice + 4 * kPageTokens, head_dim / 16, kPageTokens, w, partial, PartialFloats(head_dim));
+  AddCodeDots<bits, G, false>(slice + 4 * kPageTokens, ahead + 4 * kPageTokens, head_dim / 16, kPageTokens, w, partial, PartialFloats(head_dim));
 }
 
 // ---- FP16 pages and tails ----
 
 template <int G>
-void HalfScores(const Half* keys, int tokens, int head_dim, const float* q, float* scores) {
+void HalfScores(const Half* keys, const uint8_t* ahead, int tokens, int head_dim, const float* q, float* scores) {
   int t = 0;
   for (; t + 4 <= tokens; t += 4) {
     F sum[4][G];
@@ -184,6 +186,7 @@ void HalfScores(const Half* keys, int tokens, int head_dim, const float* q, floa
       for (int g = 0; g < G; ++g) sum[i][g] = Set(0.0f);
     }
     const Half* k = keys + t * head_dim;
+    for (int c = 0; c < head_dim; c += 8) Prefetch(ahead + 2 * t * head_dim + 8 * c);
     for (int c = 0; c < head_dim; c += kLanes) {
       F x[4];
       for (int i = 0; i < 4; ++i) x[i] = LoadHalf(k + i * head_dim + c);
@@ -206,12 +209,14 @@ void HalfScores(const Half* keys, int tokens, int head_dim, const float* q, floa
 }
 
 template <int G, int kVectors>
-void HalfValuesOfChannels(const Half* values, int tokens, int head_dim, const float* p, float* partial) {
+void HalfValuesOfChannels(const Half* values, const uint8_t* ahead, int tokens, int head_dim, const float* p, float* partial) {
   F sum[kVectors][G];
   for (int v = 0; v < kVectors; ++v) {
     for (int g = 0; g < G; ++g) sum[v][g] = Load(partial + g * PartialFloats(head_dim) + v * kLanes);
   }
   for (int t = 0; t < tokens; ++t) {
+    Prefetch(ahead + 2 * t * head_dim);
+    if (kVectors * kLanes > 32) Prefetch(ahead + 2 * t * head_dim + 64);
     F x[kVectors];
     for (int v = 0; v < kVectors; ++v) x[v] = LoadHalf(values + t * head_dim + v * kLanes);
     for (int g = 0; g < G; ++g) {
@@ -225,53 +230,54 @@ void HalfValuesOfChannels(const Half* values, int tokens, int head_dim, const fl
 }
 
 template <int G>
-void HalfValues(const Half* values, int tokens, int head_dim, const float* p, float* partial) {
+void HalfValues(const Half* values, const uint8_t* ahead, int tokens, int head_dim, const float* p, float* partial) {
   constexpr int kWide = 4 * kLanes;
   int c = 0;
-  for (; c + kWide <= head_dim; c += kWide) HalfValuesOfChannels<G, 4>(values + c, tokens, head_dim, p, partial + c);
-  for (; c < head_dim; c += kLanes) HalfValuesOfChannels<G, 1>(values + c, tokens, head_dim, p, partial + c);
+  for (; c + kWide <= head_dim; c += kWide) HalfValuesOfChannels<G, 4>(values + c, ahead + 2 * c, tokens, head_dim, p, partial + c);
+  for (; c < head_dim; c += kLanes) HalfValuesOfChannels<G, 1>(values + c, ahead + 2 * c, tokens, head_dim, p, partial + c);
 }
 
 // ---- The run ----
 
 template <int G>
-void Scores(const uint8_t* slice, Width width, int tokens, int head_dim, const float* q, float* scores) {
+void Scores(const uint8_t* slice, const uint8_t* ahead, Width width, int tokens, int head_dim, const float* q, float* scores) {
   switch (width) {
-    case Width::kInt2: return IntScores<2, G>(slice, head_dim, q, scores);
-    case Width::kInt4: return IntScores<4, G>(slice, head_dim, q, scores);
-    case Width::kInt8: return IntScores<8, G>(slice, head_dim, q, scores);
-    case Width::kFp16: return HalfScores<G>(reinterpret_cast<const Half*>(slice), tokens, head_dim, q, scores);
+    case Width::kInt2: return IntScores<2, G>(slice, ahead, head_dim, q, scores);
+    case Width::kInt4: return IntScores<4, G>(slice, ahead, head_dim, q, scores);
+    case Width::kInt8: return IntScores<8, G>(slice, ahead, head_dim, q, scores);
+    case Width::kFp16: return HalfScores<G>(reinterpret_cast<const Half*>(slice), ahead, tokens, head_dim, q, scores);
   }
 }
 
 template <int G>
-void Values(const uint8_t* slice, Width width, int tokens, int head_dim, const float* p, float* partial, float* shared) {
+void Values(const uint8_t* slice, const uint8_t* ahead, Width width, int tokens, int head_dim, const float* p, float* partial, float* shared) {
   switch (width) {
-    case Width::kInt2: return IntValues<2, G>(slice, head_dim, p, partial, shared);
-    case Width::kInt4: return IntValues<4, G>(slice, head_dim, p, partial, shared);
-    case Width::kInt8: return IntValues<8, G>(slice, head_dim, p, partial, shared);
-    case Width::kFp16: return HalfValues<G>(reinterpret_cast<const Half*>(slice), tokens, head_dim, p, partial);
+    case Width::kInt2: return IntValues<2, G>(slice, ahead, head_dim, p, partial, shared);
+    case Width::kInt4: return IntValues<4, G>(slice, ahead, head_dim, p, partial, shared);
+    case Width::kInt8: return IntValues<8, G>(slice, ahead, head_dim, p, partial, shared);
+    case Width::kFp16: return HalfValues<G>(reinterpret_cast<const Half*>(slice), ahead, tokens, head_dim, p, partial);
   }
 }
 
-void PrefetchSlice(const uint8_t* slice, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += 64) Prefetch(slice + at);
+// Page i of the run, counting on into what the thread reads next.
+struct Position {
+  const KvRun* run;
+  int page;
+  bool exists() const { return page < run->pages; }
+};
+Position PositionOf(const DecodeRunArgs& a, int i) {
+  return i < a.run.pages ? Position{&a.run, i} : Position{&a.ahead, i - a.run.pages};
+}
+const uint8_t* KeySlice(const DecodeRunArgs& a, Position at) {
+  return Slice(at.run->key_pages[at.page], a.head_dim, a.head_dim, at.run->kv_head);
+}
+const uint8_t* ValueSlice(const DecodeRunArgs& a, Position at) {
+  return Slice(at.run->value_pages[at.page], kPageTokens, a.head_dim, at.run->kv_head);
 }
 
-// Page i of `run`, counting on into `ahead`.
-void PrefetchKeys(const DecodeRunArgs& a, int i) {
-  const KvRun& run = i < a.run.pages ? a.run : a.ahead;
-  if (i >= a.run.pages) i -= a.run.pages;
-  if (i >= run.pages) return;
-  const PageRef& page = run.key_pages[i];
-  PrefetchSlice(Slice(page, a.head_dim, a.head_dim, run.kv_head), SliceBytes(a.head_dim, a.head_dim, page.width));
-}
-void PrefetchValues(const DecodeRunArgs& a, int i) {
-  const KvRun& run = i < a.run.pages ? a.run : a.ahead;
-  if (i >= a.run.pages) i -= a.run.pages;
-  if (i >= run.pages) return;
-  const PageRef& page = run.value_pages[i];
-  PrefetchSlice(Slice(page, kPageTokens, a.head_dim, run.kv_head), SliceBytes(kPageTokens, a.head_dim, page.width));
+// While one slice is worked on, another is prefetched line for line; these are the lines it has more of.
+void PrefetchRest(const uint8_t* slice, size_t from, size_t to) {
+  for (; from < to; from += 64) Prefetch(slice + from);
 }
 
 }  // namespace
@@ -291,18 +297,27 @@ void DecodeRun(const DecodeRunArgs& a) {
 
   // The tail counts as one more page.
   const int slices = a.run.pages + (a.run.tail > 0);
-  for (int begin = 0; begin < slices; begin += kChunkPages) {
-    const int end = begin + kChunkPages < slices ? begin + kChunkPages : slices;
-    const auto tokens = [&](int i) { return i < a.run.pages ? kPageTokens : a.run.tail; };
+  const auto tokens = [&](int i) { return i < a.run.pages ? kPageTokens : a.run.tail; };
+  const auto width_of = [&](int i, const PageRef* pages) { return i < a.run.pages ? pages[i].width : Width::kFp16; };
+  for (int begin = 0, end; begin < slices; begin = end) {
+    // A chunk is worth some 4 KiB of keys: enough to make up for the softmax, few enough to stay in the first cache.
+    size_t chunk_bytes = 0;
+    for (end = begin; end < slices && end - begin < kChunkPages && chunk_bytes < 4096; ++end) {
+      chunk_bytes += SliceBytes(dim, dim, width_of(end, a.run.key_pages));
+    }
+    const int distance = end - begin;  // pages that prefetching is ahead
 
     for (int i = begin; i < end; ++i) {
-      PrefetchKeys(a, i + kChunkPages);
-      const bool sealed = i < a.run.pages;
-      const uint8_t* slice = sealed ? Slice(a.run.key_pages[i], dim, dim, a.run.kv_head)
-                                    : reinterpret_cast<const uint8_t*>(a.run.key_tail);
-      const Width width = sealed ? a.run.key_pages[i].width : Width::kFp16;
+      const Width width = width_of(i, a.run.key_pages);
+      const uint8_t* slice = i < a.run.pages ? KeySlice(a, {&a.run, i}) : reinterpret_cast<const uint8_t*>(a.run.key_tail);
+      const Position next = PositionOf(a, i + distance);
+      const uint8_t* ahead = slice;
+      if (next.exists()) {
+        ahead = KeySlice(a, next);
+        PrefetchRest(ahead, SliceBytes(dim, dim, width), SliceBytes(dim, dim, next.run->key_pages[next.page].width));
+      }
       ForHeads<kMaxHeads>(group, [&]<int G>(int g) {
-        Scores<G>(slice, width, tokens(i), dim, q + g * dim, a.scores + g * kScoreStride + (i - begin) * kPageTokens);
+        Scores<G>(slice, ahead, width, tokens(i), dim, q + g * dim, a.scores + g * kScoreStride + (i - begin) * kPageTokens);
       });
     }
 
@@ -335,13 +350,17 @@ void DecodeRun(const DecodeRunArgs& a) {
     }
 
     for (int i = begin; i < end; ++i) {
-      PrefetchValues(a, i + kChunkPages);
-      const bool sealed = i < a.run.pages;
-      const uint8_t* slice = sealed ? Slice(a.run.value_pages[i], kPageTokens, dim, a.run.kv_head)
-                                    : reinterpret_cast<const uint8_t*>(a.run.value_tail);
-      const Width width = sealed ? a.run.value_pages[i].width : Width::kFp16;
+      const Width width = width_of(i, a.run.value_pages);
+      const uint8_t* slice = i < a.run.pages ? ValueSlice(a, {&a.run, i}) : reinterpret_cast<const uint8_t*>(a.run.value_tail);
+      const Position next = PositionOf(a, i + distance);
+      const uint8_t* ahead = slice;
+      if (next.exists()) {
+        ahead = ValueSlice(a, next);
+        PrefetchRest(ahead, SliceBytes(kPageTokens, dim, width),
+                     SliceBytes(kPageTokens, dim, next.run->value_pages[next.page].width));
+      }
       ForHeads<kMaxHeads>(group, [&]<int G>(int g) {
-        Values<G>(slice, width, tokens(i), dim, a.scores + g * kScoreStride + (i - begin) * kPageTokens,
+        Values<G>(slice, ahead, width, tokens(i), dim, a.scores + g * kScoreStride + (i - begin) * kPageTokens,
                   a.partial + g * stride, shared + g);
       });
     }

@@ -139,6 +139,13 @@ TEST(PageFormatTest, BytesPerPageAreBitsPlusHalfPerElement) {
   }
 }
 
+// The worked example of docs/formats.md.
+TEST(PageFormatTest, CodeOfToken21Channel13) {
+  const CodeMatrix matrix = KeyCodes(64, Width::kInt4);
+  EXPECT_EQ(matrix.ByteOf(21, 13), 597u);
+  EXPECT_EQ(matrix.ShiftOf(13), 4);
+}
+
 TEST(PageFormatTest, EveryCodeHasABitFieldOfItsOwn) {
   for (int bits : {2, 4, 8}) {
     for (int dim : {16, 64, 80}) {
