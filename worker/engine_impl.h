@@ -44,7 +44,7 @@ class EngineImpl final : public Engine {
   void PrefillUnit(Sequence& sequence);
   void FinishPrompt(Sequence& sequence);
   void Decode(Sequences batch);
-  bool Grow(Sequence& sequence);  // false: the sequence itself had to go
+  void Grow(Sequence& sequence);  // it may have to go itself
   void SendBack(Sequence& sequence);
   void SampleRows(const Sequences& batch, const float* residual, RowRole role);
   void Choose(Sequence& sequence, std::optional<TokenOut> token);

@@ -129,15 +129,15 @@ void EngineImpl::FinishPrompt(Sequence& sequence) {
 }
 
 void EngineImpl::Decode(Sequences batch) {
-  // Pages first: running out is settled before any arithmetic starts. Oldest first; those that had to go are gone from `active_`.
-  for (size_t i = 0; i < batch.size();) {
-    const bool here = std::find(active_.begin(), active_.end(), batch[i]) != active_.end();
-    if (here && Grow(*batch[i]))
-      ++i;
-    else
-      batch.erase(batch.begin() + i);
-  }
-  std::erase_if(batch, [this](Sequence* s) { return std::find(active_.begin(), active_.end(), s) == active_.end(); });
+  // Pages first, oldest sequence first: running out is settled before any arithmetic starts. Those that had to go are the
+  // newest: they, and what they were, are gone from `active_`.
+  const size_t active = active_.size();
+  const auto gone = [&](Sequence* s) {
+    return active_.size() < active && std::find(active_.begin(), active_.end(), s) == active_.end();
+  };
+  for (Sequence* sequence : batch)
+    if (!gone(sequence)) Grow(*sequence);
+  std::erase_if(batch, gone);
   if (batch.empty()) return;
 
   const MonotonicTime begin = clock_.Now();
@@ -172,7 +172,7 @@ void EngineImpl::Decode(Sequences batch) {
   step_seconds_ = step_seconds_ > 0 ? step_seconds_ + kLearn * (quiet - step_seconds_) : quiet;
 }
 
-bool EngineImpl::Grow(Sequence& sequence) {
+void EngineImpl::Grow(Sequence& sequence) {
   while (!sequence.cache->AllocateNextPage(tiers_, Placement::kNeighbours) &&
          !sequence.cache->AllocateNextPage(tiers_, Placement::kGaps)) {
     Sequence& newest = *active_.back();
@@ -182,15 +182,14 @@ bool EngineImpl::Grow(Sequence& sequence) {
       End(sequence, FinishReason::kError,
           absl::StrCat("the cache pool of ", pool_->capacity(), " bytes is full: this sequence alone holds ",
                        sequence.cache->bytes(), " with ", sequence.cache->tokens(), " tokens"));
-      return false;
+      return;
     } else {
       ++stats_.preemptions;
       const bool itself = &newest == &sequence;
       End(newest, FinishReason::kPreempted);
-      if (itself) return false;
+      if (itself) return;
     }
   }
-  return true;
 }
 
 // A prompt that prefills has shown nothing yet: it waits again, at its place, and is not counted as preempted.
