@@ -95,23 +95,25 @@ void Tile(const PanelArgs& args, int panel, int row) {
   }
 }
 
+// The last `rows` ≤ kRows rows.
+template <int kRows>
+void Rest(const PanelArgs& args, int panel, int row, int rows) {
+  if constexpr (kRows > 0) {
+    if (rows == kRows) {
+      Tile<kRows>(args, panel, row);
+    } else {
+      Rest<kRows - 1>(args, panel, row, rows);
+    }
+  }
+}
+
 void RunPanelsImpl(const PanelArgs& args, int begin, int end) {
+  // With more rows to 16 registers GCC spills sums to the stack.
+  constexpr int kTileRows = hn::MaxLanes(hn::CappedTag<int32_t, kPanelOutputs>()) >= 16 ? 6 : 3;
   for (int panel = begin; panel < end; ++panel) {
     int row = 0;
-    for (; row + 4 <= args.rows; row += 4) Tile<4>(args, panel, row);
-    switch (args.rows - row) {
-      case 3:
-        Tile<3>(args, panel, row);
-        break;
-      case 2:
-        Tile<2>(args, panel, row);
-        break;
-      case 1:
-        Tile<1>(args, panel, row);
-        break;
-      default:
-        break;
-    }
+    for (; row + kTileRows <= args.rows; row += kTileRows) Tile<kTileRows>(args, panel, row);
+    Rest<kTileRows - 1>(args, panel, row, args.rows - row);
   }
 }
 

@@ -45,7 +45,7 @@ TEST_P(RandomModel, LogitsMatchTheReference) {
                 std::string(transformer->arithmetic(RowRole::kDecode)).c_str(), score.kl, score.tokens,
                 100 * score.agreement);
     EXPECT_GE(score.tokens, 160);
-    EXPECT_LT(score.kl, weights == Weights::kBf16 ? 2e-3 : 2e-2);
+    EXPECT_LT(score.kl, weights == Weights::kBf16 ? 2e-3 : 8e-3);
   }
 }
 
