@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "kernels/format/page_layout.h"
 #include "kernels/simd/for_heads.h"
 
 namespace stria::STRIA_SIMD {
@@ -74,64 +75,90 @@ void FoldScales(const uint8_t* slice, const uint8_t* ahead, int inner, const flo
   }
 }
 
+// Sums of kVectors vectors of lanes for G heads.
+template <int kVectors, int G>
+using Sums = I[kVectors][G];
+
+template <int kVectors, int G>
+[[gnu::always_inline]] inline void SetZero(Sums<kVectors, G>& sums) {
+  for (int v = 0; v < kVectors; ++v) {
+    for (int g = 0; g < G; ++g) sums[v][g] = SetWord(0);
+  }
+}
+
+// sums[v][g] += the dot products of row `row` in kBlocks blocks, 8-bit codes: 16-bit products of even and odd bytes.
+template <int G, int kVectors>
+[[gnu::always_inline]] inline void AddRowOfBytes(const I (&raw)[kVectors], const uint8_t* weights, int stride, Sums<kVectors, G>& sums) {
+  I even[kVectors], odd[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    even[v] = And(raw[v], SetWord(0x00ff00ff));
+    odd[v] = ShiftRight16<8>(raw[v]);
+  }
+  for (int g = 0; g < G; ++g) {
+    const I w0 = Broadcast4(weights + g * stride), w1 = Broadcast4(weights + g * stride + 4);
+    for (int v = 0; v < kVectors; ++v) sums[v][g] = DotWords(DotWords(sums[v][g], even[v], w0), odd[v], w1);
+  }
+}
+
+// The same for the codes of one place of 2- or 4-bit codes.
+template <int bits, int place, int G, bool is_signed, int kVectors>
+[[gnu::always_inline]] inline void AddPlace(const I (&raw)[kVectors], const uint8_t* weights, int stride, Sums<kVectors, G>& sums) {
+  const I mask = SetWord(0x01010101 * ((1 << bits) - 1));
+  I code[kVectors];
+  for (int v = 0; v < kVectors; ++v) code[v] = And(place == 0 ? raw[v] : ShiftRight16<place * bits>(raw[v]), mask);
+  for (int g = 0; g < G; ++g) {
+    const I weight = Broadcast4(weights + g * stride + place * 4);
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v][g] = is_signed ? DotBytes(sums[v][g], code[v], weight) : DotBytes(sums[v][g], weight, code[v]);
+    }
+  }
+}
+
+// sums[v][g] += Σ weight · code over rows [begin, end) of kBlocks blocks.
+template <int bits, int G, bool is_signed, int kBlocks>
+[[gnu::always_inline]] inline void AddRows(const uint8_t* codes, const uint8_t* ahead, int block_bytes, int begin, int end,
+                                           const FoldedWeights& w, Sums<kBlocks * kRowVectors, G>& sums) {
+  constexpr int kVectors = kBlocks * kRowVectors;
+  constexpr int kRowWeights = 4 * (8 / bits) * (bits == 8 ? 2 : 1);  // bytes of weights that a row takes
+  constexpr int kStride = sizeof(w.weights[0]);
+  for (int row = begin; row < end; ++row) {
+    for (int block = 0; block < kBlocks; ++block) Prefetch(ahead + block * block_bytes + row * 64);
+    I raw[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      raw[v] = LoadBytes(codes + (v / kRowVectors) * block_bytes + row * 64 + (v % kRowVectors) * 4 * kLanes);
+    }
+    const uint8_t* weights = w.weights[0] + row * kRowWeights;
+    if constexpr (bits == 8) {
+      AddRowOfBytes<G>(raw, weights, kStride, sums);
+    } else {
+      [&]<int... place>(std::integer_sequence<int, place...>) {
+        (AddPlace<bits, place, G, is_signed>(raw, weights, kStride, sums), ...);
+      }(std::make_integer_sequence<int, 8 / bits>{});
+    }
+  }
+}
+
 // out[g][lane] += step[g] · Σ_inner weight · code, for kBlocks · 16 lanes of a code matrix with `rows` rows.
 template <int bits, int G, bool is_signed, int kBlocks>
 void AddCodeDotsOfBlocks(const uint8_t* codes, const uint8_t* ahead, int rows, const FoldedWeights& w, float* out, int out_stride) {
-  constexpr int kPlaces = 8 / bits;
   constexpr int kVectors = kBlocks * kRowVectors;
+  constexpr int kMostRows = kMaxHeadDim / kGroupInner;
   constexpr int kMaxProduct = ((1 << bits) - 1) * (is_signed ? 127 : 255);
-  constexpr int kRowsPerSum = bits == 8 ? 1 << 20 : DotsPerSum(kMaxProduct) / kPlaces;
-  static_assert(bits == 8 || kRowsPerSum > 0);
-  const I mask = bits == 8 ? SetWord(0x00ff00ff) : SetWord(0x01010101 * ((1 << bits) - 1));
-  const int block_bytes = rows * 64;
-
-  I total[kVectors][G];
-  for (int v = 0; v < kVectors; ++v) {
-    for (int g = 0; g < G; ++g) total[v][g] = SetWord(0);
-  }
-  for (int begin = 0; begin < rows; begin += kRowsPerSum) {
-    const int end = begin + kRowsPerSum < rows ? begin + kRowsPerSum : rows;
-    I sum[kVectors][G];
-    for (int v = 0; v < kVectors; ++v) {
-      for (int g = 0; g < G; ++g) sum[v][g] = SetWord(0);
-    }
-    for (int row = begin; row < end; ++row) {
-      for (int block = 0; block < kBlocks; ++block) Prefetch(ahead + block * block_bytes + row * 64);
-      I raw[kVectors];
+  constexpr int kRowsPerSum = bits == 8 ? kMostRows : DotsPerSum(kMaxProduct) / (8 / bits);
+  static_assert(kRowsPerSum > 0);
+  Sums<kVectors, G> total;
+  SetZero<kVectors, G>(total);
+  if constexpr (kRowsPerSum >= kMostRows) {
+    AddRows<bits, G, is_signed, kBlocks>(codes, ahead, rows * 64, 0, rows, w, total);
+  } else {
+    for (int begin = 0; begin < rows; begin += kRowsPerSum) {
+      const int end = begin + kRowsPerSum < rows ? begin + kRowsPerSum : rows;
+      Sums<kVectors, G> sums;
+      SetZero<kVectors, G>(sums);
+      AddRows<bits, G, is_signed, kBlocks>(codes, ahead, rows * 64, begin, end, w, sums);
       for (int v = 0; v < kVectors; ++v) {
-        raw[v] = LoadBytes(codes + (v / kRowVectors) * block_bytes + row * 64 + (v % kRowVectors) * 4 * kLanes);
+        for (int g = 0; g < G; ++g) total[v][g] = Add(total[v][g], Widen(sums[v][g]));
       }
-      if constexpr (bits == 8) {
-        I even[kVectors], odd[kVectors];
-        for (int v = 0; v < kVectors; ++v) {
-          even[v] = And(raw[v], mask);
-          odd[v] = ShiftRight16<8>(raw[v]);
-        }
-        for (int g = 0; g < G; ++g) {
-          const I w0 = Broadcast4(w.weights[g] + row * 8), w1 = Broadcast4(w.weights[g] + row * 8 + 4);
-          for (int v = 0; v < kVectors; ++v) sum[v][g] = DotWords(DotWords(sum[v][g], even[v], w0), odd[v], w1);
-        }
-      } else {
-        [&]<int... place>(std::integer_sequence<int, place...>) {
-          (
-              [&] {
-                I code[kVectors];
-                for (int v = 0; v < kVectors; ++v) {
-                  code[v] = And(place == 0 ? raw[v] : ShiftRight16<place * bits>(raw[v]), mask);
-                }
-                for (int g = 0; g < G; ++g) {
-                  const I weight = Broadcast4(w.weights[g] + (row * kPlaces + place) * 4);
-                  for (int v = 0; v < kVectors; ++v) {
-                    sum[v][g] = is_signed ? DotBytes(sum[v][g], code[v], weight) : DotBytes(sum[v][g], weight, code[v]);
-                  }
-                }
-              }(),
-              ...);
-        }(std::make_integer_sequence<int, kPlaces>{});
-      }
-    }
-    for (int v = 0; v < kVectors; ++v) {
-      for (int g = 0; g < G; ++g) total[v][g] = bits == 8 ? sum[v][g] : Add(total[v][g], Widen(sum[v][g]));
     }
   }
   for (int g = 0; g < G; ++g) {
