@@ -159,8 +159,8 @@ absl::Status SqliteStore::SaveModels(std::span<const ModelState* const> models, 
 
 absl::StatusOr<std::vector<Revision>> SqliteStore::Revisions(uint64_t from, size_t limit) {
   STRIA_ASSIGN_OR_RETURN(SqliteStatement query,
-                         db_->Prepare("SELECT revision, unix_seconds, who, why, before, after FROM revisions "
-                                      "WHERE revision >= ? ORDER BY revision LIMIT ?"));
+                         db_->Prepare("SELECT revision, unix_seconds, who, why, before, after FROM (SELECT * FROM revisions "
+                                      "WHERE revision >= ? ORDER BY revision DESC LIMIT ?) ORDER BY revision"));
   query.Bind(1, from).Bind(2, uint64_t{limit});
   std::vector<Revision> revisions;
   while (true) {

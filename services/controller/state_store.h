@@ -27,7 +27,7 @@ class StateStore {
   // Evidence that may be a second old after a crash.
   virtual absl::Status SaveModels(std::span<const ModelState* const> models, double unix_seconds) = 0;
 
-  // Oldest first, from revision number `from`, at most `limit`.
+  // The newest `limit` of those from revision number `from` on, oldest first.
   virtual absl::StatusOr<std::vector<Revision>> Revisions(uint64_t from, size_t limit) = 0;
   // The newest `limit`, oldest first.
   virtual absl::StatusOr<std::vector<Flip>> Flips(size_t limit) = 0;

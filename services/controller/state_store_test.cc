@@ -107,6 +107,7 @@ TEST_F(StateStoreTest, KeepsEverythingExactly) {
   EXPECT_EQ(model.unit_epoch, ModelState::kUnitPending);
   EXPECT_EQ(*opened.store->Revisions(2, 10), std::vector<Revision>{MakeRevision(2)});
   EXPECT_EQ(opened.store->Revisions(0, 10)->size(), 2u);
+  EXPECT_EQ(*opened.store->Revisions(0, 1), std::vector<Revision>{MakeRevision(2)}) << "the newest";
   EXPECT_EQ(*opened.store->Flips(10), MakePublication(41).flips);
 }
 

@@ -64,9 +64,9 @@ class CommandLine {
     CLI::App* history = Leaf(app_, "history", "changes by operators: who, when, what, why",
                              [this](Commands& c) { return c.History(flags_.from.value_or(0), flags_.limit); });
     history->add_option("--from", flags_.from, "first revision to list");
-    history->add_option("--limit", flags_.limit, "at most so many");
+    history->add_option("--limit", flags_.limit, "the newest so many");
     Leaf(app_, "flips", "changes of layers' widths, newest last", [this](Commands& c) { return c.Flips(flags_.limit); })
-        ->add_option("--limit", flags_.limit, "at most so many");
+        ->add_option("--limit", flags_.limit, "the newest so many");
   }
 
  private:

@@ -98,7 +98,8 @@ class ControllerProcessTest : public testing::Test {
     return status["models"].empty() ? 0 : status["models"][0]["epoch"].get<uint64_t>();
   }
   std::string State(const std::string& name) {
-    for (const json& worker : Get("/v1/status")["workers"]) {
+    const json status = Get("/v1/status");
+    for (const json& worker : status["workers"]) {
       if (worker["worker"] == name) return worker["state"];
     }
     return "unknown";
