@@ -12,27 +12,31 @@ HWY_BEFORE_NAMESPACE();
 namespace stria::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-float QuantizeRowImpl(const float* HWY_RESTRICT x, int n, int16_t* HWY_RESTRICT q) {
+// q = round(x / scale), scale = max |x| / limit.
+template <typename T>
+float Quantize(const float* HWY_RESTRICT x, int n, int limit, T* HWY_RESTRICT q) {
   const hn::ScalableTag<float> df;
-  const hn::Rebind<int16_t, decltype(df)> d16;
+  const hn::Rebind<T, decltype(df)> dq;
   const int lanes = static_cast<int>(hn::Lanes(df));
   auto max = hn::Zero(df);
   int i = 0;
   for (; i + lanes <= n; i += lanes) max = hn::Max(max, hn::Abs(hn::LoadU(df, x + i)));
   float peak = hn::GetLane(hn::MaxOfLanes(df, max));
-  for (int j = i; j < n; ++j) peak = std::max(peak, std::abs(x[j]));
+  for (; i < n; ++i) peak = std::max(peak, std::abs(x[i]));
 
-  const float scale = peak / kActivationMax;
+  const float scale = peak / static_cast<float>(limit);
   const float inverse = scale > 0 ? 1 / scale : 0;  // rows too small for their scale to be a number are zero
   const auto factor = hn::Set(df, inverse);
   for (i = 0; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::DemoteTo(d16, hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), factor))), d16, q + i);
+    hn::StoreU(hn::DemoteTo(dq, hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), factor))), dq, q + i);
   }
-  for (; i < n; ++i) {
-    q[i] = static_cast<int16_t>(std::lrint(std::clamp(x[i] * inverse, -32767.0f, 32767.0f)));
-  }
+  const float most = static_cast<float>(limit);
+  for (; i < n; ++i) q[i] = static_cast<T>(std::lrint(std::clamp(x[i] * inverse, -most, most)));
   return scale;
 }
+
+float QuantizeRowImpl(const float* x, int n, int16_t* q) { return Quantize(x, n, kActivationMax, q); }
+float QuantizeChannelImpl(const float* w, int n, int8_t* q) { return Quantize(w, n, 127, q); }
 
 // Plain loops, compiled for each instruction set.
 void SplitDigitsImpl(const int16_t* HWY_RESTRICT q, int n, int8_t* HWY_RESTRICT hi, int8_t* HWY_RESTRICT lo) {
@@ -57,6 +61,7 @@ HWY_AFTER_NAMESPACE();
 namespace stria {
 
 HWY_EXPORT(QuantizeRowImpl);
+HWY_EXPORT(QuantizeChannelImpl);
 
 HWY_EXPORT(SplitDigitsImpl);
 HWY_EXPORT(JoinDigitsImpl);
@@ -75,14 +80,7 @@ void JoinDigits(const int32_t* hi, const int32_t* lo, float row_scale, const flo
 }
 
 float QuantizeChannel(const float* w, int n, int8_t* q) {
-  float peak = 0;
-  for (int i = 0; i < n; ++i) peak = std::max(peak, std::abs(w[i]));
-  const float scale = peak / 127;
-  const float inverse = scale > 0 ? 1 / scale : 0;
-  for (int i = 0; i < n; ++i) {
-    q[i] = static_cast<int8_t>(std::lrint(std::clamp(w[i] * inverse, -127.0f, 127.0f)));
-  }
-  return scale;
+  return HWY_DYNAMIC_DISPATCH(QuantizeChannelImpl)(w, n, q);
 }
 
 }  // namespace stria

@@ -1,5 +1,6 @@
 #include "model/dense/simd_float.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/check.h"
@@ -19,12 +20,13 @@ class SimdFloatLayer final : public DenseLayer {
         options_(options),
         weights_(static_cast<size_t>(panels_) * in * kFloatPanelOutputs) {
 #pragma omp parallel for num_threads(options.threads) schedule(static)
-    for (int output = 0; output < out; ++output) {
-      const float* from = weights + static_cast<int64_t>(output) * in;
-      BFloat16* to = weights_.data() +
-                     static_cast<int64_t>(output / kFloatPanelOutputs) * in * kFloatPanelOutputs +
-                     output % kFloatPanelOutputs;
-      for (int i = 0; i < in; ++i) to[static_cast<int64_t>(i) * kFloatPanelOutputs] = ToBFloat16(from[i]);
+    for (int panel = 0; panel < panels_; ++panel) {
+      BFloat16* to = weights_.data() + static_cast<int64_t>(panel) * in * kFloatPanelOutputs;
+      const int first = panel * kFloatPanelOutputs, outputs = std::min(kFloatPanelOutputs, out - first);
+      for (int i = 0; i < in; ++i, to += kFloatPanelOutputs) {
+        for (int o = 0; o < outputs; ++o)
+          to[o] = ToBFloat16(weights[static_cast<int64_t>(first + o) * in + i]);
+      }
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "base/check.h"
@@ -68,15 +69,16 @@ class SimdInt8Layer final : public DenseLayer {
 
  private:
   void PackPanel(const float* weights, int panel) {
-    std::vector<int8_t> row(in_);
-    for (int o = 0; o < kPanelOutputs; ++o) {
-      const int output = panel * kPanelOutputs + o;
-      if (output >= out_) break;
-      channel_scales_[output] =
-          QuantizeChannel(weights + static_cast<int64_t>(output) * in_, in_, row.data());
-      for (int i = 0; i < in_; ++i) {
-        weights_[((static_cast<size_t>(panel) * pairs_ + i / 2) * kPanelOutputs + o) * 2 + i % 2] = row[i];
-      }
+    const int first = panel * kPanelOutputs, outputs = std::min(kPanelOutputs, out_ - first);
+    const size_t stride = 2 * static_cast<size_t>(pairs_);
+    std::vector<int8_t> rows(kPanelOutputs * stride);  // zero where the panel is padded
+    for (int o = 0; o < outputs; ++o) {
+      channel_scales_[first + o] =
+          QuantizeChannel(weights + static_cast<int64_t>(first + o) * in_, in_, rows.data() + o * stride);
+    }
+    int8_t* to = weights_.data() + panel * kPanelOutputs * stride;
+    for (size_t pair = 0; pair < stride; pair += 2) {
+      for (int o = 0; o < kPanelOutputs; ++o, to += 2) std::memcpy(to, rows.data() + o * stride + pair, 2);
     }
   }
 

@@ -79,6 +79,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   for (const auto weights : {TransformerOptions::Weights::kInt8, TransformerOptions::Weights::kBf16}) {
+    const double cpu = CpuMilliseconds();
     const auto start = std::chrono::steady_clock::now();
     auto transformer = Transformer::Create(**checkpoint, {.weights = weights, .threads = threads});
     if (!transformer.ok()) {
@@ -86,9 +87,10 @@ int Main(int argc, char** argv) {
       return 1;
     }
     Transformer& t = **transformer;
-    std::printf("decode: %s; prompt: %s; loaded in %.0f ms, weights %.0f MB, scratch %.0f MB\n",
+    std::printf("decode: %s; prompt: %s; loaded in %.0f ms (CPU %.0f), weights %.0f MB, scratch %.0f MB\n",
                 t.arithmetic(RowRole::kDecode).data(), t.arithmetic(RowRole::kPrompt).data(),
-                Milliseconds(start), t.weight_bytes() / 1e6, t.scratch_bytes() / 1e6);
+                Milliseconds(start), CpuMilliseconds() - cpu, t.weight_bytes() / 1e6,
+                t.scratch_bytes() / 1e6);
     for (const int rows : {1, 4, 8, 32}) Time(t, RowRole::kDecode, rows, rows, 15);
     if (weights == TransformerOptions::Weights::kInt8) Time(t, RowRole::kPrompt, 512, 1, 2);
   }
