@@ -15,7 +15,8 @@ struct Position {
 };
 
 // p given as probabilities' logarithms: Σ p (ln p − ln q).
-double Kl(std::span<const float> p_logits, double p_log_sum, std::span<const float> q_logits, double q_log_sum) {
+double Kl(std::span<const float> p_logits, double p_log_sum, std::span<const float> q_logits,
+          double q_log_sum) {
   double sum = 0;
   for (size_t i = 0; i < p_logits.size(); ++i) {
     const double log_p = p_logits[i] - p_log_sum;
@@ -50,7 +51,8 @@ CacheQuality Summarise(const CacheVariant& variant, std::vector<Position> positi
   quality.perplexity = std::exp(loss / count);
   quality.kl_deep = deep > 0 ? quality.kl_deep / deep : 0;
   const auto p99 = positions.begin() + static_cast<ptrdiff_t>(0.99 * (count - 1));
-  std::nth_element(positions.begin(), p99, positions.end(), [](const Position& a, const Position& b) { return a.kl < b.kl; });
+  std::nth_element(positions.begin(), p99, positions.end(),
+                   [](const Position& a, const Position& b) { return a.kl < b.kl; });
   quality.kl_p99 = p99->kl;
   return quality;
 }
@@ -61,7 +63,8 @@ double NextTokenKl(std::span<const float> p_logits, std::span<const float> q_log
   return Kl(p_logits, LogSumExp(p_logits), q_logits, LogSumExp(q_logits));
 }
 
-absl::StatusOr<std::vector<CacheQuality>> MeasureCacheQuality(Transformer& transformer, const TeacherForcingOptions& options,
+absl::StatusOr<std::vector<CacheQuality>> MeasureCacheQuality(Transformer& transformer,
+                                                              const TeacherForcingOptions& options,
                                                               std::span<const std::vector<int32_t>> texts,
                                                               std::span<const CacheVariant> variants) {
   const int layers = transformer.config().layers;
@@ -69,7 +72,8 @@ absl::StatusOr<std::vector<CacheQuality>> MeasureCacheQuality(Transformer& trans
   std::vector<CacheVariant> all = {{"FP16", UniformPlan(layers, Width::kFp16, Width::kFp16), 0}};
   all.insert(all.end(), variants.begin(), variants.end());
   // The last token of a text has nothing after it to predict.
-  std::vector<std::vector<std::vector<Position>>> positions(texts.size(), std::vector<std::vector<Position>>(variants.size()));
+  std::vector<std::vector<std::vector<Position>>> positions(
+      texts.size(), std::vector<std::vector<Position>>(variants.size()));
   const auto sink = [&](size_t text, uint32_t position, std::span<const float> logits) {
     if (position + 1 == texts[text].size()) return;
     const int32_t next = texts[text][position + 1];

@@ -13,7 +13,8 @@ namespace {
 
 TEST(NextTokenKl, WorkedOut) {
   const std::vector<float> p = {std::log(0.5f), std::log(0.25f), std::log(0.25f)};
-  const std::vector<float> q = {std::log(0.25f) + 3, std::log(0.25f) + 3, std::log(0.5f) + 3};  // logits have no zero
+  const std::vector<float> q = {std::log(0.25f) + 3, std::log(0.25f) + 3,
+                                std::log(0.5f) + 3};  // logits have no zero
   EXPECT_NEAR(NextTokenKl(p, q), 0.5 * std::log(2) - 0.25 * std::log(2), 1e-6);
   EXPECT_NEAR(NextTokenKl(p, p), 0, 1e-7);
 }
@@ -36,11 +37,12 @@ TEST(CacheQuality, KeepsItsLimits) {
     ASSERT_TRUE(texts.ok()) << texts.status();
     const auto cut = CutTexts(*model->tokenizer, *texts, kTokens);
     ASSERT_TRUE(cut.ok()) << cut.status();
-    const auto quality = MeasureCacheQuality(*model->transformer, {.threads = 2, .max_rows = 32}, *cut, variants);
+    const auto quality =
+        MeasureCacheQuality(*model->transformer, {.threads = 2, .max_rows = 32}, *cut, variants);
     ASSERT_TRUE(quality.ok()) << quality.status();
     for (const CacheQuality& q : *quality)
-      std::printf("%-10s KL %.3g, deep %.3g, p99 %.3g, agreement %.4f, perplexity %.3f\n", q.name.c_str(), q.kl, q.kl_deep, q.kl_p99,
-                  q.agreement, q.perplexity);
+      std::printf("%-10s KL %.3g, deep %.3g, p99 %.3g, agreement %.4f, perplexity %.3f\n", q.name.c_str(),
+                  q.kl, q.kl_deep, q.kl_p99, q.agreement, q.perplexity);
     EXPECT_LE((*quality)[0].kl, 1e-4);
     EXPECT_LE((*quality)[1].kl, 0.008);
     EXPECT_LE((*quality)[2].kl, 0.015);

@@ -17,12 +17,14 @@ absl::StatusOr<LoadedModel> LoadModel(const std::string& path, const Transformer
   return model;
 }
 
-absl::StatusOr<std::vector<std::vector<int32_t>>> CutTexts(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
+absl::StatusOr<std::vector<std::vector<int32_t>>> CutTexts(const Tokenizer& tokenizer,
+                                                           const std::vector<std::string>& texts,
                                                            size_t tokens) {
   std::vector<std::vector<int32_t>> cut;
   for (const std::string& text : texts) {
     std::vector<int32_t> ids = tokenizer.Encode(text, {.add_bos = true});
-    if (ids.size() < tokens) return absl::InvalidArgumentError(absl::StrCat("a text of ", ids.size(), " tokens, not ", tokens));
+    if (ids.size() < tokens)
+      return absl::InvalidArgumentError(absl::StrCat("a text of ", ids.size(), " tokens, not ", tokens));
     ids.resize(tokens);
     cut.push_back(std::move(ids));
   }

@@ -19,7 +19,8 @@ struct LoadedModel {
 absl::StatusOr<LoadedModel> LoadModel(const std::string& path, const TransformerOptions& options);
 
 // The first `tokens` tokens of each text. InvalidArgument if one has fewer.
-absl::StatusOr<std::vector<std::vector<int32_t>>> CutTexts(const Tokenizer& tokenizer, const std::vector<std::string>& texts,
+absl::StatusOr<std::vector<std::vector<int32_t>>> CutTexts(const Tokenizer& tokenizer,
+                                                           const std::vector<std::string>& texts,
                                                            size_t tokens);
 
 }  // namespace stria

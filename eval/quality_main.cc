@@ -47,22 +47,29 @@ absl::Status Run(const Options& options) {
   STRIA_ASSIGN_OR_RETURN(const auto tau, CutTexts(*model.tokenizer, tau_texts, options.tokens));
   const std::vector<CacheVariant> variants = Variants(model.transformer->config().layers);
   const TeacherForcingOptions forcing{.threads = options.threads, .max_rows = transformer.max_decode_rows};
-  STRIA_ASSIGN_OR_RETURN(const auto on_gsm8k, MeasureCacheQuality(*model.transformer, forcing, gsm8k, variants));
+  STRIA_ASSIGN_OR_RETURN(const auto on_gsm8k,
+                         MeasureCacheQuality(*model.transformer, forcing, gsm8k, variants));
   STRIA_ASSIGN_OR_RETURN(const auto on_tau, MeasureCacheQuality(*model.transformer, forcing, tau, variants));
 
-  std::printf("| cache | bits | KL, GSM8K | KL, τ-bench | of deep positions | p99 | same best token | perplexity |\n");
+  std::printf(
+      "| cache | bits | KL, GSM8K | KL, τ-bench | of deep positions | p99 | same best token | perplexity "
+      "|\n");
   std::printf("|---|---|---|---|---|---|---|---|\n");
-  nlohmann::json json = {{"model", model.transformer->config().name}, {"fingerprint", model.fingerprint},
-                         {"weights", options.bf16 ? "bf16" : "int8"},  {"target", Name(forcing.target)},
-                         {"texts", options.texts},                    {"tokens", options.tokens}};
+  nlohmann::json json = {{"model", model.transformer->config().name},
+                         {"fingerprint", model.fingerprint},
+                         {"weights", options.bf16 ? "bf16" : "int8"},
+                         {"target", Name(forcing.target)},
+                         {"texts", options.texts},
+                         {"tokens", options.tokens}};
   for (size_t i = 0; i < variants.size(); ++i) {
     const CacheQuality &a = on_gsm8k[i], &b = on_tau[i];
-    std::printf("| %s | %.3g | %.2g | %.2g | %.2g / %.2g | %.2g / %.2g | %.4f / %.4f | %.3f / %.3f |\n", a.name.c_str(), a.bits,
-                a.kl, b.kl, a.kl_deep, b.kl_deep, a.kl_p99, b.kl_p99, a.agreement, b.agreement, a.perplexity, b.perplexity);
+    std::printf("| %s | %.3g | %.2g | %.2g | %.2g / %.2g | %.2g / %.2g | %.4f / %.4f | %.3f / %.3f |\n",
+                a.name.c_str(), a.bits, a.kl, b.kl, a.kl_deep, b.kl_deep, a.kl_p99, b.kl_p99, a.agreement,
+                b.agreement, a.perplexity, b.perplexity);
     for (const auto& [text, q] : {std::pair("gsm8k", a), std::pair("tau_airline", b)})
-      json["caches"][a.name][text] = {{"bits", q.bits},          {"kl", q.kl},         {"kl_deep", q.kl_deep},
-                                      {"kl_p99", q.kl_p99},      {"agreement", q.agreement},
-                                      {"perplexity", q.perplexity}};
+      json["caches"][a.name][text] = {{"bits", q.bits},           {"kl", q.kl},
+                                      {"kl_deep", q.kl_deep},     {"kl_p99", q.kl_p99},
+                                      {"agreement", q.agreement}, {"perplexity", q.perplexity}};
   }
   if (options.json.empty()) return absl::OkStatus();
   std::ofstream file(options.json);

@@ -21,14 +21,16 @@ absl::StatusOr<std::vector<std::string>> Read(const std::string& path, size_t co
   for (int number = 1; texts.size() < count && std::getline(file, line); ++number) {
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     const std::string part = json.is_object() ? render(json) : "";
-    if (part.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": not a line of this data set"));
+    if (part.empty())
+      return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": not a line of this data set"));
     text += part;
     if (text.size() < bytes) continue;
     texts.push_back(std::move(text));
     text.clear();
   }
   if (texts.size() < count)
-    return absl::InvalidArgumentError(absl::StrCat(path, " holds ", texts.size(), " texts of ", bytes, " bytes, not ", count));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " holds ", texts.size(), " texts of ", bytes, " bytes, not ", count));
   return texts;
 }
 
@@ -42,7 +44,9 @@ std::string Field(const Json& json, const char* name) {
 absl::StatusOr<std::vector<std::string>> ReadGsm8k(const std::string& path, size_t count, size_t bytes) {
   return Read(path, count, bytes, [](const Json& json) {
     const std::string question = Field(json, "question"), answer = Field(json, "answer");
-    return question.empty() || answer.empty() ? "" : absl::StrCat("Question: ", question, "\nAnswer: ", answer, "\n\n");
+    return question.empty() || answer.empty()
+               ? ""
+               : absl::StrCat("Question: ", question, "\nAnswer: ", answer, "\n\n");
   });
 }
 
@@ -52,7 +56,8 @@ absl::StatusOr<std::vector<std::string>> ReadDialogues(const std::string& path, 
     const auto messages = json.find("messages");
     if (messages == json.end() || !messages->is_array()) return text;
     for (const Json& message : *messages)
-      if (message.is_object()) absl::StrAppend(&text, Field(message, "role"), ": ", Field(message, "content"), "\n\n");
+      if (message.is_object())
+        absl::StrAppend(&text, Field(message, "role"), ": ", Field(message, "content"), "\n\n");
     return text;
   });
 }

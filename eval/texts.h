@@ -9,8 +9,8 @@
 
 namespace stria {
 
-// GSM8K lines (`question`, `answer`) joined into texts of at least `bytes` bytes each, in file order, until `count` are full.
-// Errors name the file and the line.
+// GSM8K lines (`question`, `answer`) joined into texts of at least `bytes` bytes each, in file order, until
+// `count` are full. Errors name the file and the line.
 absl::StatusOr<std::vector<std::string>> ReadGsm8k(const std::string& path, size_t count, size_t bytes);
 
 // τ-bench dialogues (`messages` with `role` and `content`), joined likewise.

@@ -11,14 +11,15 @@
 
 namespace stria {
 
-// InvalidArgument, with the numbers, if not even an empty pool of `pool_bytes` could hold the prompt while it prefills, or the
-// whole sequence at its end, at the widths in force.
-absl::Status CheckEverFits(const CacheLayout& layout, uint64_t pool_bytes, const TierVector& tiers, const Sequence& sequence);
+// InvalidArgument, with the numbers, if not even an empty pool of `pool_bytes` could hold the prompt while it
+// prefills, or the whole sequence at its end, at the widths in force.
+absl::Status CheckEverFits(const CacheLayout& layout, uint64_t pool_bytes, const TierVector& tiers,
+                           const Sequence& sequence);
 
-// Whether the sequence may begin to prefill now beside `active` (prefilling and running) ones: its prompt's pages, rings and
-// staging fit and leave every sequence room to grow by a page. A careful one waits until everything that it and the others may
-// ever take fits at once, so it is not thrown out a second time.
-bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector& tiers, const Sequence& sequence,
-              std::span<Sequence* const> active);
+// Whether the sequence may begin to prefill now beside `active` (prefilling and running) ones: its prompt's
+// pages, rings and staging fit and leave every sequence room to grow by a page. A careful one waits until
+// everything that it and the others may ever take fits at once, so it is not thrown out a second time.
+bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector& tiers,
+              const Sequence& sequence, std::span<Sequence* const> active);
 
 }  // namespace stria

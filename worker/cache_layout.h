@@ -42,7 +42,9 @@ class CacheLayout {
   uint32_t sink_pages() const { return sink_pages_; }
   const std::vector<LayerBytes>& layer_bytes() const { return bytes_; }
   size_t key_page_bytes(int layer, Width width) const { return bytes_[layer].key_page[WidthIndex(width)]; }
-  size_t value_page_bytes(int layer, Width width) const { return bytes_[layer].value_page[WidthIndex(width)]; }
+  size_t value_page_bytes(int layer, Width width) const {
+    return bytes_[layer].value_page[WidthIndex(width)];
+  }
   size_t ring_bytes(int layer) const { return bytes_[layer].ring; }
   // Keys, or values, that one ring or tail holds.
   size_t ring_elements() const { return size_t(kPageTokens) * shape_.kv_heads * shape_.head_dim; }
@@ -59,7 +61,8 @@ class CacheLayout {
   }
 
   // Adds pages [begin, end) of every layer.
-  void AddPages(const CachePlan& plan, const TierVector& tiers, uint32_t begin, uint32_t end, DemandList& list) const;
+  void AddPages(const CachePlan& plan, const TierVector& tiers, uint32_t begin, uint32_t end,
+                DemandList& list) const;
   void AddRings(DemandList& list) const;
 
  private:

@@ -19,7 +19,8 @@ namespace {
 constexpr int kLayers = 2, kHeads = 4, kKvHeads = 2, kDim = 32;
 constexpr int kKvWidth = kKvHeads * kDim, kQWidth = kHeads * kDim;
 
-// Element c of token `position`'s keys (kind 0), values (1) or queries (2) in a layer. Keys get a channel bias.
+// Element c of token `position`'s keys (kind 0), values (1) or queries (2) in a layer. Keys get a channel
+// bias.
 float Element(int kind, int layer, int position, int c) {
   const double u = Uniform(100 + kind, layer, uint64_t(position) * 1000 + c) - 0.5;
   return static_cast<float>(kind == 0 ? 2 * u + (c % 7 == 3 ? 4 : 0) : 2 * u);
@@ -61,7 +62,8 @@ class CacheTest : public testing::Test {
     for (int layer = 0; layer < kLayers; ++layer)
       for (int begin = 0; begin < tokens; begin += chunk) {
         const int end = std::min(begin + chunk, tokens);
-        const auto q = Rows(2, layer, begin, end), k = Rows(0, layer, begin, end), v = Rows(1, layer, begin, end);
+        const auto q = Rows(2, layer, begin, end), k = Rows(0, layer, begin, end),
+                   v = Rows(1, layer, begin, end);
         std::vector<float> out(q.size());
         prefill.SetChunk(cache, *staging, begin, end);
         prefill.AppendAndAttend(layer, {end - begin, q.data(), k.data(), v.data(), out.data()});
@@ -70,7 +72,8 @@ class CacheTest : public testing::Test {
     cache.FinishPrompt(tokens);
   }
 
-  // One step of one sequence; its attention is checked against doubles over the unsealed pages and the exact tail.
+  // One step of one sequence; its attention is checked against doubles over the unsealed pages and the exact
+  // tail.
   void Step(DecodeCache& decode, SequenceCache& cache, double tolerance) {
     const int position = static_cast<int>(cache.tokens());
     ASSERT_TRUE(cache.AllocateNextPage(tiers_, Placement::kNeighbours));
@@ -82,17 +85,21 @@ class CacheTest : public testing::Test {
       std::vector<float> out(kQWidth);
       decode.AppendAndAttend(layer, {1, q.data(), k.data(), v.data(), out.data()});
       const std::vector<double> expected = Attend(cache, layer, position, q);
-      for (int c = 0; c < kQWidth; ++c) ASSERT_NEAR(out[c], expected[c], tolerance) << "position " << position << " channel " << c;
+      for (int c = 0; c < kQWidth; ++c)
+        ASSERT_NEAR(out[c], expected[c], tolerance) << "position " << position << " channel " << c;
     }
     decode.End();
   }
 
-  std::vector<double> Attend(const SequenceCache& cache, int layer, int position, const std::vector<float>& q) const {
+  std::vector<double> Attend(const SequenceCache& cache, int layer, int position,
+                             const std::vector<float>& q) const {
     const int sealed = static_cast<int>(cache.sealed_pages()) * kPageTokens;
     std::vector<float> keys(size_t(sealed) * kKvWidth), values(keys.size());
     for (uint32_t page = 0; page < cache.sealed_pages(); ++page) {
-      UnsealKeys(layout_->shape(), cache.key_pages(layer)[page], keys.data() + size_t(page) * kPageTokens * kKvWidth);
-      UnsealValues(layout_->shape(), cache.value_pages(layer)[page], values.data() + size_t(page) * kPageTokens * kKvWidth);
+      UnsealKeys(layout_->shape(), cache.key_pages(layer)[page],
+                 keys.data() + size_t(page) * kPageTokens * kKvWidth);
+      UnsealValues(layout_->shape(), cache.value_pages(layer)[page],
+                   values.data() + size_t(page) * kPageTokens * kKvWidth);
     }
     const auto at = [&](int kind, int token, int head, int c) -> double {
       if (token < sealed)
@@ -121,8 +128,9 @@ class CacheTest : public testing::Test {
       for (int token = std::max(0, tokens - kPageTokens); token < tokens; ++token)
         for (int head = 0; head < kKvHeads; ++head)
           for (int c = 0; c < kDim; ++c)
-            ASSERT_EQ(cache.key_ring(layer)[(size_t(head) * kPageTokens + token % kPageTokens) * kDim + c].bits,
-                      ToHalf(Element(0, layer, token, head * kDim + c)).bits)
+            ASSERT_EQ(
+                cache.key_ring(layer)[(size_t(head) * kPageTokens + token % kPageTokens) * kDim + c].bits,
+                ToHalf(Element(0, layer, token, head * kDim + c)).bits)
                 << "token " << token << " of " << tokens;
   }
 
@@ -165,10 +173,12 @@ TEST_F(CacheTest, DecodePagesEqualPromptPages) {
     for (int page = 0; page < 4; ++page) {
       const PageRef &a = prompted->key_pages(layer)[page], &b = stepped->key_pages(layer)[page];
       ASSERT_EQ(a.width, b.width);
-      EXPECT_EQ(std::memcmp(a.data, b.data, layout_->key_page_bytes(layer, a.width)), 0) << layer << " " << page;
+      EXPECT_EQ(std::memcmp(a.data, b.data, layout_->key_page_bytes(layer, a.width)), 0)
+          << layer << " " << page;
       const PageRef &c = prompted->value_pages(layer)[page], &d = stepped->value_pages(layer)[page];
       ASSERT_EQ(c.width, d.width);
-      EXPECT_EQ(std::memcmp(c.data, d.data, layout_->value_page_bytes(layer, c.width)), 0) << layer << " " << page;
+      EXPECT_EQ(std::memcmp(c.data, d.data, layout_->value_page_bytes(layer, c.width)), 0)
+          << layer << " " << page;
     }
   EXPECT_EQ(prompted->bytes(), stepped->bytes());
   EXPECT_EQ(pool_->used_bytes(), 2 * prompted->bytes());

@@ -14,7 +14,8 @@ constexpr uint64_t kFiring = 0, kSampling = 1;
 
 }  // namespace
 
-CanaryProbe::CanaryProbe(const CacheLayout& layout, Target target, int threads, uint64_t seed, const Clock& clock)
+CanaryProbe::CanaryProbe(const CacheLayout& layout, Target target, int threads, uint64_t seed,
+                         const Clock& clock)
     : layout_(layout),
       target_(target),
       threads_(threads),
@@ -49,7 +50,8 @@ void CanaryProbe::Capture(int layer, const float* q) {
   const MonotonicTime begin = clock_.Now();
   const size_t width = size_t(layout_.shape().heads) * layout_.shape().head_dim;
   for (size_t i = 0; i < rows_.size(); ++i)
-    std::memcpy(queries_.data() + (layer * kMaxSequences + i) * width, q + rows_[i] * width, width * sizeof(float));
+    std::memcpy(queries_.data() + (layer * kMaxSequences + i) * width, q + rows_[i] * width,
+                width * sizeof(float));
   cost_ += clock_.Now() - begin;
 }
 
@@ -62,8 +64,9 @@ CanaryFrame CanaryProbe::Read(const TierVector& tiers) {
   for (int job = 0; job < jobs; ++job) {
     const int layer = job / sampled, i = job % sampled;
     const size_t place = layer * kMaxSequences + i;
-    CanaryReading(target_, layout_.shape(), sequences_[i]->key_ring(layer), static_cast<int>(sequences_[i]->ring_keys()),
-                  queries_.data() + place * width, readings_[place].data());
+    CanaryReading(target_, layout_.shape(), sequences_[i]->key_ring(layer),
+                  static_cast<int>(sequences_[i]->ring_keys()), queries_.data() + place * width,
+                  readings_[place].data());
   }
   CanaryFrame frame;
   frame.epoch = tiers.epoch;
@@ -77,7 +80,8 @@ CanaryFrame CanaryProbe::Read(const TierVector& tiers) {
     for (int b = 0; b < kCanaryWidths; ++b) {
       double sum = 0;
       for (int i = 0; i < sampled; ++i)
-        sum += readings_[layer * kMaxSequences + i][b] / std::sqrt(sequences_[i]->tokens() / double(tiers.reference_length));
+        sum += readings_[layer * kMaxSequences + i][b] /
+               std::sqrt(sequences_[i]->tokens() / double(tiers.reference_length));
       out.kl[b] = static_cast<float>(sum / sampled);
     }
   }

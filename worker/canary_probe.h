@@ -1,7 +1,9 @@
-// One canary firing (DESIGN §5): takes a few sequences' queries of a decode step and reads, layer by layer, how far attention
-// over their rings would drift at each width. The ring never saw a tier, so readings are absolute.
+// One canary firing (DESIGN §5): takes a few sequences' queries of a decode step and reads, layer by layer,
+// how far attention over their rings would drift at each width. The ring never saw a tier, so readings are
+// absolute.
 //
-// Queries are copied as the layers pass and read in one team after the step: rings don't change before the next append.
+// Queries are copied as the layers pass and read in one team after the step: rings don't change before the
+// next append.
 #pragma once
 
 #include <array>
@@ -26,7 +28,8 @@ class CanaryProbe {
 
   // Whether this decode step fires: a draw keyed by (seed, step).
   bool Fires(const TierVector& tiers, uint64_t step) const;
-  // Samples among the batch the sequences that will have enough keys with the step's new one. False: there is none.
+  // Samples among the batch the sequences that will have enough keys with the step's new one. False: there is
+  // none.
   bool Arm(std::span<SequenceCache* const> batch, uint64_t step);
   // q [batch, heads, head_dim] of the armed step.
   void Capture(int layer, const float* q);
@@ -41,9 +44,9 @@ class CanaryProbe {
   const Clock& clock_;
   uint64_t step_ = 0;
   Duration cost_{};
-  std::vector<size_t> rows_;                 // of the sampled sequences, in the batch
-  std::vector<SequenceCache*> sequences_;    // [rows_]
-  std::vector<float> queries_;               // [layers, kMaxSequences, heads * head_dim]
+  std::vector<size_t> rows_;                                // of the sampled sequences, in the batch
+  std::vector<SequenceCache*> sequences_;                   // [rows_]
+  std::vector<float> queries_;                              // [layers, kMaxSequences, heads * head_dim]
   std::vector<std::array<float, kCanaryWidths>> readings_;  // [layers, kMaxSequences]
 };
 

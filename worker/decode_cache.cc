@@ -6,7 +6,10 @@
 namespace stria {
 
 DecodeCache::DecodeCache(const CacheLayout& layout, Target target, int threads, uint32_t max_sequences)
-    : layout_(layout), target_(target), threads_(threads), attention_(DecodeAttention::Create(layout.shape(), target, threads)) {
+    : layout_(layout),
+      target_(target),
+      threads_(threads),
+      attention_(DecodeAttention::Create(layout.shape(), target, threads)) {
   batch_.reserve(max_sequences);
   tokens_.reserve(max_sequences);
   full_.reserve(max_sequences);
@@ -30,8 +33,9 @@ void DecodeCache::AppendAndAttend(int layer, const AttentionRows& rows) {
   const AttentionShape& shape = layout_.shape();
   const size_t width = size_t(shape.kv_heads) * shape.head_dim;
   for (size_t i = 0; i < batch; ++i)  // under a microsecond each: no team
-    AppendToken(target_, shape, rows.k + i * width, rows.v + i * width, static_cast<int>(batch_[i]->tokens() % kPageTokens),
-                batch_[i]->key_ring(layer), batch_[i]->value_tail(layer), ptrdiff_t{kPageTokens} * shape.head_dim);
+    AppendToken(target_, shape, rows.k + i * width, rows.v + i * width,
+                static_cast<int>(batch_[i]->tokens() % kPageTokens), batch_[i]->key_ring(layer),
+                batch_[i]->value_tail(layer), ptrdiff_t{kPageTokens} * shape.head_dim);
   if (probe_ != nullptr) probe_->Capture(layer, rows.q);
   const SequenceKv* views = views_.data() + layer * batch;
   attention_->Run(views, rows.q, rows.out, layer + 1 < layout_.layers() ? views + batch : nullptr);

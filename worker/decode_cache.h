@@ -1,4 +1,5 @@
-// The LayerCache of one decode step: one row per sequence, appended to its ring, then attended over its pages and tail.
+// The LayerCache of one decode step: one row per sequence, appended to its ring, then attended over its pages
+// and tail.
 #pragma once
 
 #include <memory>
@@ -18,8 +19,8 @@ class DecodeCache final : public LayerCache {
  public:
   DecodeCache(const CacheLayout& layout, Target target, int threads, uint32_t max_sequences);
 
-  // Plans a step of these sequences, row i being the next token of batch[i]. Each has the page that this token may fill.
-  // `probe`, when given, is armed and sees the step's queries.
+  // Plans a step of these sequences, row i being the next token of batch[i]. Each has the page that this
+  // token may fill. `probe`, when given, is armed and sees the step's queries.
   void Begin(std::span<SequenceCache* const> batch, CanaryProbe* probe);
   void AppendAndAttend(int layer, const AttentionRows& rows) override;
   // Counts the tokens and seals the tails that are full now, all layers in one team. Returns pages sealed.

@@ -16,7 +16,8 @@ constexpr uint32_t kHeadRows = 64;  // rows of logits held at a time
 absl::Status CheckTokens(const std::vector<int32_t>& tokens, int vocab, const char* what) {
   for (int32_t token : tokens)
     if (token < 0 || token >= vocab)
-      return absl::InvalidArgumentError(absl::StrCat(what, " token ", token, " is not in the vocabulary of ", vocab));
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, " token ", token, " is not in the vocabulary of ", vocab));
   return absl::OkStatus();
 }
 
@@ -30,11 +31,14 @@ absl::Status CheckSampling(const SamplingParams& sampling, int vocab) {
   for (const auto& [name, value] : numbers)
     if (!std::isfinite(value)) return absl::InvalidArgumentError(absl::StrCat(name, " is ", value));
   if (sampling.repetition_penalty <= 0)
-    return absl::InvalidArgumentError(absl::StrCat("repetition_penalty is ", sampling.repetition_penalty, ", not positive"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("repetition_penalty is ", sampling.repetition_penalty, ", not positive"));
   for (const auto& [token, bias] : sampling.logit_bias) {
     if (token < 0 || token >= vocab)
-      return absl::InvalidArgumentError(absl::StrCat("logit_bias token ", token, " is not in the vocabulary of ", vocab));
-    if (std::isnan(bias)) return absl::InvalidArgumentError(absl::StrCat("logit_bias of token ", token, " is NaN"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("logit_bias token ", token, " is not in the vocabulary of ", vocab));
+    if (std::isnan(bias))
+      return absl::InvalidArgumentError(absl::StrCat("logit_bias of token ", token, " is NaN"));
   }
   return absl::OkStatus();
 }
@@ -45,10 +49,12 @@ absl::Status CheckPlan(const CachePlan& plan, int layers) {
     return absl::InvalidArgumentError("a plan that follows the tiers lists layers of its own");
   }
   if (plan.layers.size() != static_cast<size_t>(layers))
-    return absl::InvalidArgumentError(absl::StrCat("a plan of ", plan.layers.size(), " layers for a model of ", layers));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a plan of ", plan.layers.size(), " layers for a model of ", layers));
   for (size_t i = 0; i < plan.layers.size(); ++i)
     if (plan.layers[i].kind != LayerAction::Kind::kPlain)
-      return absl::InvalidArgumentError(absl::StrCat("layer ", i, " of the plan is not plain, which this model cannot serve"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("layer ", i, " of the plan is not plain, which this model cannot serve"));
   return absl::OkStatus();
 }
 
@@ -67,21 +73,23 @@ void Erase(std::vector<Sequence*>& from, const Sequence* sequence) { std::erase(
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Transformer& transformer, const EngineOptions& options,
                                                        const Clock& clock) {
   if (options.max_sequences == 0 || options.prefill_chunk == 0 || options.threads <= 0)
-    return absl::InvalidArgumentError(absl::StrCat("max_sequences ", options.max_sequences, ", prefill_chunk ",
-                                                   options.prefill_chunk, ", threads ", options.threads,
-                                                   ": each must be at least 1"));
+    return absl::InvalidArgumentError(absl::StrCat("max_sequences ", options.max_sequences,
+                                                   ", prefill_chunk ", options.prefill_chunk, ", threads ",
+                                                   options.threads, ": each must be at least 1"));
   STRIA_ASSIGN_OR_RETURN(CacheLayout layout, CacheLayout::Create(transformer.config(), options.sink_pages));
-  STRIA_ASSIGN_OR_RETURN(std::unique_ptr<PagePool> pool, PagePool::Create(options.pool_bytes, options.poison));
+  STRIA_ASSIGN_OR_RETURN(std::unique_ptr<PagePool> pool,
+                         PagePool::Create(options.pool_bytes, options.poison));
   return std::make_unique<EngineImpl>(transformer, options, clock, std::move(layout), std::move(pool));
 }
 
-EngineImpl::EngineImpl(Transformer& transformer, const EngineOptions& options, const Clock& clock, CacheLayout layout,
-                       std::unique_ptr<PagePool> pool)
+EngineImpl::EngineImpl(Transformer& transformer, const EngineOptions& options, const Clock& clock,
+                       CacheLayout layout, std::unique_ptr<PagePool> pool)
     : transformer_(transformer),
       options_(options),
       clock_(clock),
       model_(transformer.config()),
-      max_context_(options.max_context > 0 ? options.max_context : static_cast<uint32_t>(model_.context_length)),
+      max_context_(options.max_context > 0 ? options.max_context
+                                           : static_cast<uint32_t>(model_.context_length)),
       layout_(std::move(layout)),
       pool_(std::move(pool)),
       prefill_cache_(layout_, options.target, options.threads),
@@ -100,9 +108,11 @@ EngineImpl::EngineImpl(Transformer& transformer, const EngineOptions& options, c
 absl::Status EngineImpl::Validate(const StartSequence& start) const {
   if (start.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
   if (start.prompt.size() > max_context_)
-    return absl::InvalidArgumentError(absl::StrCat("a prompt of ", start.prompt.size(), " tokens; the context is ", max_context_));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a prompt of ", start.prompt.size(), " tokens; the context is ", max_context_));
   if (start.delivered > start.prompt.size())
-    return absl::InvalidArgumentError(absl::StrCat(start.delivered, " tokens delivered, but the prompt has ", start.prompt.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(start.delivered, " tokens delivered, but the prompt has ", start.prompt.size()));
   STRIA_RETURN_IF_ERROR(CheckTokens(start.prompt, model_.vocab, "prompt"));
   STRIA_RETURN_IF_ERROR(CheckTokens(start.forced, model_.vocab, "forced"));
   STRIA_RETURN_IF_ERROR(CheckSampling(start.sampling, model_.vocab));
@@ -147,7 +157,8 @@ void EngineImpl::EndOutsideTurn(const Sequence& sequence, FinishReason reason) {
 
 absl::Status EngineImpl::ApplyTiers(const TierVector& tiers) {
   if (tiers.layers.size() != static_cast<size_t>(model_.layers))
-    return absl::InvalidArgumentError(absl::StrCat("a tier vector of ", tiers.layers.size(), " layers for a model of ", model_.layers));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a tier vector of ", tiers.layers.size(), " layers for a model of ", model_.layers));
   if (tiers.reference_length == 0) return absl::InvalidArgumentError("a tier vector with reference_length 0");
   tiers_ = tiers;
   admission_stale_ = true;  // narrower pages may fit now
@@ -179,10 +190,10 @@ std::vector<SequenceInfo> EngineImpl::Describe() const {
       out.tail = cache.tail();
       for (uint32_t page = 0; page < cache.sealed_pages(); ++page) {
         const PageRef &key = cache.key_pages(layer)[page], &value = cache.value_pages(layer)[page];
-        out.key_pages.push_back(
-            {key.width, HashPage(static_cast<const std::byte*>(key.data), layout_.key_page_bytes(layer, key.width))});
-        out.value_pages.push_back(
-            {value.width, HashPage(static_cast<const std::byte*>(value.data), layout_.value_page_bytes(layer, value.width))});
+        out.key_pages.push_back({key.width, HashPage(static_cast<const std::byte*>(key.data),
+                                                     layout_.key_page_bytes(layer, key.width))});
+        out.value_pages.push_back({value.width, HashPage(static_cast<const std::byte*>(value.data),
+                                                         layout_.value_page_bytes(layer, value.width))});
       }
     }
   }

@@ -1,5 +1,5 @@
-// The engine: owns the sequences, their caches and the step loop's order. No sockets, no threads of its own: one thread
-// calls it; kernels open OpenMP teams inside.
+// The engine: owns the sequences, their caches and the step loop's order. No sockets, no threads of its own:
+// one thread calls it; kernels open OpenMP teams inside.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +24,22 @@ namespace stria {
 class LogitsObserver {
  public:
   virtual ~LogitsObserver() = default;
-  // logits [vocab] decide token `index` of the sequence. Within a step, sequences come in the order in which they were started.
+  // logits [vocab] decide token `index` of the sequence. Within a step, sequences come in the order in which
+  // they were started.
   virtual void OnLogits(const SequenceName& name, uint32_t index, std::span<const float> logits) = 0;
 };
 
 struct EngineOptions {
-  uint64_t pool_bytes = uint64_t{1} << 30;     // pages, rings and prefill staging together
-  uint32_t max_sequences = 64;                 // running at once
-  uint32_t max_context = 0;                    // 0: the model's
-  uint32_t prefill_chunk = 256;                // prompt rows per (layer, chunk) unit; borders fixed by position
-  uint32_t sink_pages = 1;                     // first pages of every sequence stay FP16
+  uint64_t pool_bytes = uint64_t{1} << 30;  // pages, rings and prefill staging together
+  uint32_t max_sequences = 64;              // running at once
+  uint32_t max_context = 0;                 // 0: the model's
+  uint32_t prefill_chunk = 256;             // prompt rows per (layer, chunk) unit; borders fixed by position
+  uint32_t sink_pages = 1;                  // first pages of every sequence stay FP16
   int threads = 1;
   Target target = BestTarget();
   uint64_t canary_seed = 1;
-  LogitsObserver* observer = nullptr;          // outlives the engine
-  bool poison = false;                         // tests: memory not yet or no more written reads as NaN
+  LogitsObserver* observer = nullptr;  // outlives the engine
+  bool poison = false;                 // tests: memory not yet or no more written reads as NaN
 };
 
 // One page as an operator sees it.
@@ -59,7 +60,7 @@ struct SequenceInfo {
 
 struct EngineStats {
   uint64_t pool_bytes = 0, used_bytes = 0, staging_bytes = 0;
-  uint64_t pages_used[4] = {};         // by width: INT2, INT4, INT8, FP16
+  uint64_t pages_used[4] = {};  // by width: INT2, INT4, INT8, FP16
   uint32_t running = 0, prefilling = 0;
   uint64_t steps = 0, prompt_tokens = 0, decode_tokens = 0, firings = 0, preemptions = 0, pages_sealed = 0;
   double prefill_seconds = 0, decode_seconds = 0, canary_seconds = 0;
@@ -72,13 +73,15 @@ struct TurnResult {
 
 class Engine {
  public:
-  // The transformer was made for at least max_sequences decode rows and prefill_chunk prompt rows, and outlives the engine.
-  static absl::StatusOr<std::unique_ptr<Engine>> Create(Transformer& transformer, const EngineOptions& options, const Clock& clock);
+  // The transformer was made for at least max_sequences decode rows and prefill_chunk prompt rows, and
+  // outlives the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(Transformer& transformer,
+                                                        const EngineOptions& options, const Clock& clock);
   virtual ~Engine() = default;
 
-  // Takes a sequence. InvalidArgument: tokens out of the vocabulary, longer than the context, a plan this model cannot serve, a
-  // footprint that no empty pool could hold; the text names the value. A name that is active here is not an error and changes
-  // nothing; names that ended are forgotten.
+  // Takes a sequence. InvalidArgument: tokens out of the vocabulary, longer than the context, a plan this
+  // model cannot serve, a footprint that no empty pool could hold; the text names the value. A name that is
+  // active here is not an error and changes nothing; names that ended are forgotten.
   virtual absl::Status Start(const StartSequence& start) = 0;
   // Pages return at once; the next turn reports the end (kCancelled). Unknown names are fine.
   virtual void Cancel(const SequenceName& name) = 0;
@@ -88,7 +91,8 @@ class Engine {
   virtual const TierVector& tiers() const = 0;
 
   virtual bool HasWork() const = 0;
-  // One turn: some prefill units within the time budget, then one decode step of every sequence that was running before.
+  // One turn: some prefill units within the time budget, then one decode step of every sequence that was
+  // running before.
   virtual TurnResult Turn() = 0;
 
   virtual EngineStats stats() const = 0;

@@ -1,4 +1,5 @@
-// engine_bench: tokens per second of the engine called in-process, and what a canary firing costs. Prints JSON.
+// engine_bench: tokens per second of the engine called in-process, and what a canary firing costs. Prints
+// JSON.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -33,16 +34,19 @@ struct DecodeCase {
 absl::StatusOr<DecodeCase> ParseCase(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, 'x');
   DecodeCase out;
-  if (parts.size() == 3 && absl::SimpleAtoi(parts[0], &out.batch) && absl::SimpleAtoi(parts[1], &out.context) && out.batch > 0 &&
-      out.context > 0) {
+  if (parts.size() == 3 && absl::SimpleAtoi(parts[0], &out.batch) &&
+      absl::SimpleAtoi(parts[1], &out.context) && out.batch > 0 && out.context > 0) {
     for (Width width : kAllWidths)
       if (parts[2] == Name(width)) out.bits = Bits(width);
     if (out.bits > 0) return out;
   }
-  return absl::InvalidArgumentError(absl::StrCat("decode case \"", text, "\" is not BATCHxCONTEXTxWIDTH, as 8x2048xint4"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("decode case \"", text, "\" is not BATCHxCONTEXTxWIDTH, as 8x2048xint4"));
 }
 
-double Seconds(MonotonicTime since) { return std::chrono::duration<double>(SystemClock().Now() - since).count(); }
+double Seconds(MonotonicTime since) {
+  return std::chrono::duration<double>(SystemClock().Now() - since).count();
+}
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -62,7 +66,8 @@ class Bench {
   absl::Status Start(int tokens, int new_tokens, Width width) {
     StartSequence start;
     start.name.id = ++id_;
-    for (int i = 0; i < tokens; ++i) start.prompt.push_back(static_cast<int32_t>(Uniform(1, start.name.id, i) * model_.vocab));
+    for (int i = 0; i < tokens; ++i)
+      start.prompt.push_back(static_cast<int32_t>(Uniform(1, start.name.id, i) * model_.vocab));
     start.max_new_tokens = new_tokens;
     start.sampling.temperature = 0;
     LayerAction action;
@@ -107,16 +112,21 @@ absl::Status Run(const Options& options) {
   TransformerOptions weights{.threads = options.threads};
   if (options.bf16) weights.weights = TransformerOptions::Weights::kBf16;
   STRIA_ASSIGN_OR_RETURN(const auto transformer, Transformer::Create(*checkpoint, weights));
-  STRIA_ASSIGN_OR_RETURN(const auto engine, Engine::Create(*transformer, {.pool_bytes = options.pool_mib << 20, .threads = options.threads},
-                                                           SystemClock()));
+  STRIA_ASSIGN_OR_RETURN(
+      const auto engine,
+      Engine::Create(*transformer, {.pool_bytes = options.pool_mib << 20, .threads = options.threads},
+                     SystemClock()));
   Bench bench(*engine, transformer->config());
-  nlohmann::json json = {{"model", transformer->config().name}, {"threads", options.threads},
-                         {"weights", options.bf16 ? "bf16" : "int8"}, {"target", Name(BestTarget())}};
+  nlohmann::json json = {{"model", transformer->config().name},
+                         {"threads", options.threads},
+                         {"weights", options.bf16 ? "bf16" : "int8"},
+                         {"target", Name(BestTarget())}};
   constexpr int kWarmUp = 8;
   for (const std::string& text : options.decode) {
     STRIA_ASSIGN_OR_RETURN(const DecodeCase c, ParseCase(text));
     for (int i = 0; i < c.batch; ++i)
-      STRIA_RETURN_IF_ERROR(bench.Start(c.context, options.steps + options.firings + 2 * kWarmUp + 1000, Width(c.bits)));
+      STRIA_RETURN_IF_ERROR(
+          bench.Start(c.context, options.steps + options.firings + 2 * kWarmUp + 1000, Width(c.bits)));
     bench.Prefill();
     bench.Steps(kWarmUp);
     const std::vector<double> steps = bench.Steps(options.steps);
@@ -128,10 +138,13 @@ absl::Status Run(const Options& options) {
     double total = 0;
     for (double s : steps) total += s;
     const double median = Median(steps);
-    nlohmann::json& out = json["decode"].emplace_back(
-        nlohmann::json{{"batch", c.batch}, {"context", c.context}, {"width", Name(Width(c.bits))},
-                       {"step_ms", median * 1e3}, {"tokens_per_second", c.batch * options.steps / total},
-                       {"tokens_per_second_median", c.batch / median}});
+    nlohmann::json& out =
+        json["decode"].emplace_back(nlohmann::json{{"batch", c.batch},
+                                                   {"context", c.context},
+                                                   {"width", Name(Width(c.bits))},
+                                                   {"step_ms", median * 1e3},
+                                                   {"tokens_per_second", c.batch * options.steps / total},
+                                                   {"tokens_per_second_median", c.batch / median}});
     if (!canary.empty()) {
       out["firing_us"] = Median(canary) * 1e6;
       out["canary_overhead"] = Median(canary) / 64 / median;

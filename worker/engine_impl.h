@@ -1,4 +1,5 @@
-// The engine's state. engine.cc: taking, dropping and describing sequences; engine_turn.cc: what one turn does.
+// The engine's state. engine.cc: taking, dropping and describing sequences; engine_turn.cc: what one turn
+// does.
 #pragma once
 
 #include <map>

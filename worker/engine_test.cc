@@ -1,4 +1,5 @@
-// The engine over a tiny transformer: life of sequences, memory, order. Numbers of the real model are in model_test.cc.
+// The engine over a tiny transformer: life of sequences, memory, order. Numbers of the real model are in
+// model_test.cc.
 #include "worker/engine.h"
 
 #include <algorithm>
@@ -29,7 +30,8 @@ std::vector<int32_t> Tokens(uint32_t count, uint64_t seed) {
   return tokens;
 }
 
-StartSequence Request(uint64_t id, uint32_t prompt, uint32_t new_tokens, const CachePlan& plan = Plain(Width::kInt4, Width::kInt4)) {
+StartSequence Request(uint64_t id, uint32_t prompt, uint32_t new_tokens,
+                      const CachePlan& plan = Plain(Width::kInt4, Width::kInt4)) {
   StartSequence start;
   start.name = {id, 0};
   start.prompt = Tokens(prompt, id);
@@ -111,7 +113,8 @@ TEST_F(EngineTest, AloneAndAmongOthersGiveTheSameTokens) {
     ASSERT_EQ(alone.size(), 100u);
     EXPECT_GT(std::set<int32_t>(alone.begin(), alone.end()).size(), 5u);  // not a constant
     Make({.max_sequences = 32});
-    for (uint64_t id = 2; id <= 16; ++id) Start(Request(id, 1 + 17 * id, 90, Plain(kAllWidths[id % 4], kAllWidths[id % 3])));
+    for (uint64_t id = 2; id <= 16; ++id)
+      Start(Request(id, 1 + 17 * id, 90, Plain(kAllWidths[id % 4], kAllWidths[id % 3])));
     for (int i = 0; i < 7; ++i) Collect(engine_->Turn());
     Start(one);
     for (uint64_t id = 17; id <= 32; ++id) Start(Request(id, 300 - 9 * id, 120, Plain(width, Width::kFp16)));
@@ -139,8 +142,10 @@ TEST_F(EngineTest, ChunksDontChangeSealedBytes) {
     if (first.empty()) first = now;
     for (int layer = 0; layer < 3; ++layer)
       for (int page = 0; page < 3; ++page) {
-        EXPECT_EQ(now[0].layers[layer].key_pages[page].hash, first[0].layers[layer].key_pages[page].hash) << chunk;
-        EXPECT_EQ(now[0].layers[layer].value_pages[page].hash, first[0].layers[layer].value_pages[page].hash) << chunk;
+        EXPECT_EQ(now[0].layers[layer].key_pages[page].hash, first[0].layers[layer].key_pages[page].hash)
+            << chunk;
+        EXPECT_EQ(now[0].layers[layer].value_pages[page].hash, first[0].layers[layer].value_pages[page].hash)
+            << chunk;
       }
     RunAll();
     results_.clear();
@@ -157,7 +162,8 @@ TEST_F(EngineTest, BytesAccountedAreBytesHeld) {
   // 3 pages: the first FP16, two at the plan's widths.
   uint64_t held = 0;
   for (const LayerBytes& layer : bytes)
-    held += layer.ring + layer.key_page[3] + layer.value_page[3] + 2 * (layer.key_page[0] + layer.value_page[2]);
+    held +=
+        layer.ring + layer.key_page[3] + layer.value_page[3] + 2 * (layer.key_page[0] + layer.value_page[2]);
   EXPECT_EQ(kv.bytes, held);
   EXPECT_EQ(bytes[0].ring, 2u * 2 * 64 * 16 * 2);  // keys and values, KV heads, slots, channels, FP16
   EXPECT_EQ(kv.fp16_bytes, 197u * 3 * 2 * 2 * 16 * 2);
@@ -207,7 +213,8 @@ TEST_F(EngineTest, FillsThePoolToTheLastPage) {
   // Pages and rings of one size: FP16 pages are 4096 bytes here, rings 8192; 512 pages fit in a slab.
   Make({.pool_bytes = 3 * (2 << 20), .max_sequences = 200});
   uint64_t id = 0;
-  // Prompts of 2 pages and nothing to grow: 3 layers · (4 · 4096 + 8192) bytes each. Rings take 1 slab (256), pages 2 (1024).
+  // Prompts of 2 pages and nothing to grow: 3 layers · (4 · 4096 + 8192) bytes each. Rings take 1 slab (256),
+  // pages 2 (1024).
   while (++id <= 90) Start(Request(id, 128, 2, Plain(Width::kFp16, Width::kFp16)));
   uint32_t most = 0;
   while (engine_->HasWork()) {
@@ -222,7 +229,8 @@ TEST_F(EngineTest, FillsThePoolToTheLastPage) {
     EXPECT_EQ(ended.tokens.size(), 2u);
   }
 
-  // One sequence up to the context that arithmetic allows: rings take one slab, 2 · 512 pages hold 170 page rows of 6.
+  // One sequence up to the context that arithmetic allows: rings take one slab, 2 · 512 pages hold 170 page
+  // rows of 6.
   Make({.pool_bytes = 3 * (2 << 20), .max_context = 100000});
   EXPECT_TRUE(engine_->Start(Request(1, 10, 171 * 64 - 10, Plain(Width::kFp16, Width::kFp16))).ok());
   const absl::Status over = engine_->Start(Request(2, 10, 171 * 64 - 8, Plain(Width::kFp16, Width::kFp16)));
@@ -264,7 +272,8 @@ TEST_F(EngineTest, TwoRequestsOfSixtyPercentBothFinish) {
   const CachePlan plan = Plain(Width::kFp16, Width::kFp16, 2);
   Make({.pool_bytes = 3 * (2 << 20)}, kLargePages);
   // Rings take a slab. Two slabs hold 64 pages, 16 rows of 4; each request comes to need 10.
-  const StartSequence requests[] = {Request(1, 64 * 2, 64 * 8 + 1, plan), Request(2, 64 * 2 - 30, 64 * 8 + 31, plan)};
+  const StartSequence requests[] = {Request(1, 64 * 2, 64 * 8 + 1, plan),
+                                    Request(2, 64 * 2 - 30, 64 * 8 + 31, plan)};
   std::vector<int32_t> tokens[2];
   bool done[2] = {};
   for (const StartSequence& start : requests) ASSERT_TRUE(engine_->Start(start).ok());
@@ -326,7 +335,8 @@ TEST_F(EngineTest, ForcedTokensAreScoredThroughDecodeSteps) {
   Start(start);
   std::vector<TokenOut> out;
   while (engine_->HasWork())
-    for (const SequenceOutput& output : engine_->Turn().outputs) out.insert(out.end(), output.tokens.begin(), output.tokens.end());
+    for (const SequenceOutput& output : engine_->Turn().outputs)
+      out.insert(out.end(), output.tokens.begin(), output.tokens.end());
   ASSERT_EQ(out.size(), 100u);
   ASSERT_EQ(observer.rows.size(), 100u);
   for (int i = 0; i < 100; ++i) {
@@ -344,7 +354,9 @@ TEST_F(EngineTest, ForcedTokensAreScoredThroughDecodeSteps) {
 // FP16 pages hold what the tail held: decoding over them equals prefilling the same text.
 TEST_F(EngineTest, ForcedTextEqualsPrefilledText) {
   struct Last : LogitsObserver {
-    void OnLogits(const SequenceName&, uint32_t, std::span<const float> logits) override { row.assign(logits.begin(), logits.end()); }
+    void OnLogits(const SequenceName&, uint32_t, std::span<const float> logits) override {
+      row.assign(logits.begin(), logits.end());
+    }
     std::vector<float> row;
   } stepped, prefilled;
   const CachePlan plan = Plain(Width::kFp16, Width::kFp16);
@@ -371,7 +383,8 @@ TEST_F(EngineTest, EndsAndIndices) {
   Start(stop);
   RunAll();
   EXPECT_EQ(results_[stop.name].finish, FinishReason::kStop);
-  EXPECT_EQ(results_[stop.name].tokens, std::vector<int32_t>(free_run.begin(), free_run.begin() + first_stop + 1));
+  EXPECT_EQ(results_[stop.name].tokens,
+            std::vector<int32_t>(free_run.begin(), free_run.begin() + first_stop + 1));
   results_.clear();
 
   // A later attempt goes on where the first left off.
@@ -410,7 +423,9 @@ TEST_F(EngineTest, RefusesBadRequestsByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  const auto contains = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  const auto contains = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
   EXPECT_TRUE(contains(message([](auto& s) { s.prompt.clear(); }), "empty"));
   EXPECT_TRUE(contains(message([](auto& s) { s.prompt[3] = 61; }), "61"));
   EXPECT_TRUE(contains(message([](auto& s) { s.prompt[3] = -1; }), "-1"));
@@ -418,7 +433,8 @@ TEST_F(EngineTest, RefusesBadRequestsByName) {
   EXPECT_TRUE(contains(message([](auto& s) { s.prompt.resize(101); }), "101"));
   EXPECT_TRUE(contains(message([](auto& s) { s.delivered = 21; }), "21"));
   EXPECT_TRUE(contains(message([](auto& s) { s.plan.layers.pop_back(); }), "2 layers"));
-  EXPECT_TRUE(contains(message([](auto& s) { s.plan.layers[1].kind = LayerAction::Kind::kInherit; }), "layer 1"));
+  EXPECT_TRUE(
+      contains(message([](auto& s) { s.plan.layers[1].kind = LayerAction::Kind::kInherit; }), "layer 1"));
   EXPECT_TRUE(contains(message([](auto& s) { s.sampling.logit_bias = {{99, 1.f}}; }), "99"));
   EXPECT_TRUE(contains(message([](auto& s) { s.sampling.temperature = NAN; }), "temperature"));
   EXPECT_TRUE(contains(message([](auto& s) { s.sampling.repetition_penalty = 0; }), "repetition_penalty"));
@@ -431,6 +447,32 @@ TEST_F(EngineTest, RefusesBadRequestsByName) {
   Start(Request(1, 20, 10));
   RunAll();
   EXPECT_EQ(results_.begin()->second.tokens.size(), 10u);
+}
+
+// Small requests that fit may overtake a large one that waits for memory, but not for ever.
+TEST_F(EngineTest, ALargeRequestIsNotStarved) {
+  const CachePlan plan = Plain(Width::kFp16, Width::kFp16, 2);
+  Make({.pool_bytes = 4 * (2 << 20)}, kLargePages);
+  // A slab holds 32 pages or 16 rings. The large prompt takes 48 pages and 1.6 MiB of staging: alone that
+  // fits, but not beside five small ones that end at 8 pages each.
+  uint64_t id = 1;
+  for (; id <= 5; ++id) Start(Request(id, 64, 70 + static_cast<uint32_t>(id), plan));
+  Collect(engine_->Turn());
+  const StartSequence large = Request(1000, 64 * 12, 5, plan);
+  Start(large);
+  uint64_t small_ended = 0;
+  while (results_[large.name].finish == FinishReason::kNone && id < 200) {
+    Collect(engine_->Turn());
+    uint64_t ended = 0;
+    for (const auto& [name, result] : results_)
+      ended += name.id < 1000 && result.finish != FinishReason::kNone;
+    for (; small_ended < ended; ++small_ended, ++id)
+      Start(Request(id, 64, 70 + static_cast<uint32_t>(id % 7), plan));
+  }
+  EXPECT_EQ(results_[large.name].finish, FinishReason::kLength);
+  EXPECT_LE(id, 40u);  // sixteen overtakes and those that ran meanwhile
+  EXPECT_GE(id, 10u);  // some did overtake
+  RunAll();
 }
 
 TEST_F(EngineTest, RunsNoMoreThanMaxSequences) {

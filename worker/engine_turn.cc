@@ -11,10 +11,10 @@
 namespace stria {
 namespace {
 
-constexpr double kStepsOfPrefill = 2;       // a turn's prefill takes about as long as so many undisturbed decode steps
+constexpr double kStepsOfPrefill = 2;         // a turn's prefill takes about so many undisturbed decode steps
 constexpr double kIdlePrefillSeconds = 0.05;  // when nothing decodes: commands are still looked at in between
-constexpr double kLearn = 0.1;              // weight of the newest step in the smoothed duration
-constexpr uint32_t kMaxOvertakes = 16;      // of a sequence that waits for memory, by younger ones that fit
+constexpr double kLearn = 0.1;                // weight of the newest step in the smoothed duration
+constexpr uint32_t kMaxOvertakes = 16;        // of a sequence that waits for memory, by younger ones that fit
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -34,7 +34,8 @@ TurnResult EngineImpl::Turn() {
 
 void EngineImpl::Admit() {
   if (!admission_stale_) return;
-  for (size_t i = 0; i < waiting_.size() && active_.size() < options_.max_sequences;) {
+  for (size_t i = 0;
+       i < std::min<size_t>(waiting_.size(), kMaxOvertakes + 1) && active_.size() < options_.max_sequences;) {
     Sequence& sequence = *waiting_[i];
     if (!MayBegin(layout_, *pool_, tiers_, sequence, active_)) {
       if (active_.empty()) {  // fitted at Start, but the tiers have widened since
@@ -49,11 +50,13 @@ void EngineImpl::Admit() {
     if (i > 0) ++overtakes_;
     if (i == 0) overtakes_ = 0;
     waiting_.erase(waiting_.begin() + i);
-    const auto place = std::upper_bound(active_.begin(), active_.end(), &sequence,
-                                        [](const Sequence* a, const Sequence* b) { return a->order < b->order; });
+    const auto place =
+        std::upper_bound(active_.begin(), active_.end(), &sequence,
+                         [](const Sequence* a, const Sequence* b) { return a->order < b->order; });
     active_.insert(place, &sequence);
     sequence.cache = std::make_unique<SequenceCache>(layout_, *pool_, page_counts_, sequence.start.plan);
-    sequence.staging = PromptStaging::Take(layout_, model_.hidden, sequence.prompt_tokens(), *pool_, options_.poison);
+    sequence.staging =
+        PromptStaging::Take(layout_, model_.hidden, sequence.prompt_tokens(), *pool_, options_.poison);
     // MayBegin counted exactly this.
     STRIA_CHECK(sequence.staging != nullptr);
     if (!sequence.cache->AllocatePrompt(sequence.prompt_tokens(), tiers_, Placement::kNeighbours)) {
@@ -103,7 +106,8 @@ void EngineImpl::PrefillUnit(Sequence& sequence) {
   const uint32_t begin = sequence.chunk_begin;
   const uint32_t end = std::min(begin + options_.prefill_chunk, sequence.prompt_tokens());
   positions_.clear();
-  for (uint32_t position = begin; position < end; ++position) positions_.push_back(static_cast<int32_t>(position));
+  for (uint32_t position = begin; position < end; ++position)
+    positions_.push_back(static_cast<int32_t>(position));
   prefill_cache_.SetChunk(*sequence.cache, *sequence.staging, begin, end);
   transformer_.Layer(sequence.layer, RowRole::kPrompt, positions_,
                      sequence.staging->residual() + size_t{begin} * model_.hidden, prefill_cache_);
@@ -129,8 +133,8 @@ void EngineImpl::FinishPrompt(Sequence& sequence) {
 }
 
 void EngineImpl::Decode(Sequences batch) {
-  // Pages first, oldest sequence first: running out is settled before any arithmetic starts. Those that had to go are the
-  // newest: they, and what they were, are gone from `active_`.
+  // Pages first, oldest sequence first: running out is settled before any arithmetic starts. Those that had
+  // to go are the newest: they, and what they were, are gone from `active_`.
   const size_t active = active_.size();
   const auto gone = [&](Sequence* s) {
     return active_.size() < active && std::find(active_.begin(), active_.end(), s) == active_.end();
@@ -192,7 +196,8 @@ void EngineImpl::Grow(Sequence& sequence) {
   }
 }
 
-// A prompt that prefills has shown nothing yet: it waits again, at its place, and is not counted as preempted.
+// A prompt that prefills has shown nothing yet: it waits again, at its place, and is not counted as
+// preempted.
 void EngineImpl::SendBack(Sequence& sequence) {
   sequence.staging.reset();
   sequence.cache.reset();
@@ -200,8 +205,9 @@ void EngineImpl::SendBack(Sequence& sequence) {
   sequence.chunk_begin = 0;
   sequence.careful = true;
   std::erase(active_, &sequence);
-  const auto place = std::upper_bound(waiting_.begin(), waiting_.end(), &sequence,
-                                      [](const Sequence* a, const Sequence* b) { return a->order < b->order; });
+  const auto place =
+      std::upper_bound(waiting_.begin(), waiting_.end(), &sequence,
+                       [](const Sequence* a, const Sequence* b) { return a->order < b->order; });
   waiting_.insert(place, &sequence);
   admission_stale_ = true;
 }
@@ -224,9 +230,10 @@ void EngineImpl::SampleRows(const Sequences& batch, const float* residual, RowRo
     for (int row = 0; row < rows; ++row) {
       Sequence& sequence = *batch[first + row];
       SamplerScratch& scratch = scratch_[omp_get_thread_num()];
-      chosen_[row] = sequence.forced()
-                         ? sequence.sampler.Score(row_logits(row), sequence.start.forced[sequence.next_index], scratch)
-                         : sequence.sampler.Sample(row_logits(row), sequence.next_index, scratch);
+      chosen_[row] =
+          sequence.forced()
+              ? sequence.sampler.Score(row_logits(row), sequence.start.forced[sequence.next_index], scratch)
+              : sequence.sampler.Sample(row_logits(row), sequence.next_index, scratch);
     }
     for (int row = 0; row < rows; ++row) Choose(*batch[first + row], std::move(chosen_[row]));
   }

@@ -1,5 +1,6 @@
-// A tiny transformer in plain loops with random weights, for the engine's tests: every row is computed by itself, so a row's
-// result depends on the cache alone. Rotary embedding is replaced by adding a position-dependent vector.
+// A tiny transformer in plain loops with random weights, for the engine's tests: every row is computed by
+// itself, so a row's result depends on the cache alone. Rotary embedding is replaced by adding a
+// position-dependent vector.
 #pragma once
 
 #include <cmath>
@@ -29,8 +30,9 @@ class FakeTransformer final : public Transformer {
     embedding_ = Random(size_t(shape.vocab) * config_.hidden, 1.0f);
     for (int i = 0; i < shape.layers; ++i) {
       const int in = config_.hidden;
-      layers_.push_back({Random(size_t(config_.q_width()) * in, 0.5f), Random(size_t(config_.kv_width()) * in, 0.5f),
-                         Random(size_t(config_.kv_width()) * in, 0.5f), Random(size_t(in) * config_.q_width(), 0.3f)});
+      layers_.push_back(
+          {Random(size_t(config_.q_width()) * in, 0.5f), Random(size_t(config_.kv_width()) * in, 0.5f),
+           Random(size_t(config_.kv_width()) * in, 0.5f), Random(size_t(in) * config_.q_width(), 0.3f)});
     }
   }
   FakeTransformer() : FakeTransformer(Shape()) {}
@@ -43,16 +45,20 @@ class FakeTransformer final : public Transformer {
 
   void Embed(std::span<const int32_t> tokens, float* residual) const override {
     for (size_t i = 0; i < tokens.size(); ++i)
-      std::copy_n(embedding_.data() + size_t(tokens[i]) * config_.hidden, config_.hidden, residual + i * config_.hidden);
+      std::copy_n(embedding_.data() + size_t(tokens[i]) * config_.hidden, config_.hidden,
+                  residual + i * config_.hidden);
   }
 
-  void Layer(int layer, RowRole, std::span<const int32_t> positions, float* residual, LayerCache& cache) override {
+  void Layer(int layer, RowRole, std::span<const int32_t> positions, float* residual,
+             LayerCache& cache) override {
     const int rows = static_cast<int>(positions.size()), hidden = config_.hidden;
     const Weights& w = layers_[layer];
-    std::vector<float> q(size_t(rows) * config_.q_width()), k(size_t(rows) * config_.kv_width()), v(k.size()), out(q.size());
+    std::vector<float> q(size_t(rows) * config_.q_width()), k(size_t(rows) * config_.kv_width()), v(k.size()),
+        out(q.size());
     for (int i = 0; i < rows; ++i) {
       std::vector<float> x(residual + size_t(i) * hidden, residual + size_t(i + 1) * hidden);
-      for (int c = 0; c < hidden; ++c) x[c] += 0.5f * std::sin(static_cast<float>(positions[i]) / static_cast<float>(c + 1));
+      for (int c = 0; c < hidden; ++c)
+        x[c] += 0.5f * std::sin(static_cast<float>(positions[i]) / static_cast<float>(c + 1));
       Multiply(w.query, x.data(), hidden, q.data() + size_t(i) * config_.q_width(), config_.q_width());
       Multiply(w.key, x.data(), hidden, k.data() + size_t(i) * config_.kv_width(), config_.kv_width());
       Multiply(w.value, x.data(), hidden, v.data() + size_t(i) * config_.kv_width(), config_.kv_width());
@@ -61,13 +67,15 @@ class FakeTransformer final : public Transformer {
     std::vector<float> delta(hidden);
     for (int i = 0; i < rows; ++i) {
       Multiply(w.output, out.data() + size_t(i) * config_.q_width(), config_.q_width(), delta.data(), hidden);
-      for (int c = 0; c < hidden; ++c) residual[size_t(i) * hidden + c] = std::tanh(residual[size_t(i) * hidden + c] + delta[c]);
+      for (int c = 0; c < hidden; ++c)
+        residual[size_t(i) * hidden + c] = std::tanh(residual[size_t(i) * hidden + c] + delta[c]);
     }
   }
 
   void Head(RowRole, int rows, const float* residual, float* logits) override {
     for (int i = 0; i < rows; ++i)
-      Multiply(embedding_, residual + size_t(i) * config_.hidden, config_.hidden, logits + size_t(i) * config_.vocab, config_.vocab);
+      Multiply(embedding_, residual + size_t(i) * config_.hidden, config_.hidden,
+               logits + size_t(i) * config_.vocab, config_.vocab);
   }
 
  private:

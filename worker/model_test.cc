@@ -1,4 +1,5 @@
-// The engine over a real model: what must hold bit for bit, with its rounding, its page sizes and its dense layers.
+// The engine over a real model: what must hold bit for bit, with its rounding, its page sizes and its dense
+// layers.
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -22,7 +23,8 @@ Transformer* Model() {
     if (path == nullptr) return nullptr;
     auto checkpoint = GgufCheckpoint::Open(path);
     if (!checkpoint.ok()) return nullptr;
-    auto transformer = Transformer::Create(**checkpoint, {.threads = 1, .max_decode_rows = kRows, .max_prompt_rows = 256});
+    auto transformer =
+        Transformer::Create(**checkpoint, {.threads = 1, .max_decode_rows = kRows, .max_prompt_rows = 256});
     return transformer.ok() ? *std::move(transformer) : nullptr;
   }();
   return model.get();
@@ -80,20 +82,25 @@ TEST_F(ModelTest, AloneAndAmongOthersGiveTheSameTokens) {
     for (const TokenOut& token : tokens_[1]) alone.push_back(token.token);
     ASSERT_EQ(alone.size(), 20u);
     Make();
-    for (uint64_t id = 2; id <= 5; ++id) Start(Request(id, 20 * static_cast<int>(id), 30, kAllWidths[id % 4], width));
+    for (uint64_t id = 2; id <= 5; ++id)
+      Start(Request(id, 20 * static_cast<int>(id), 30, kAllWidths[id % 4], width));
     Turn();
     Start(one);
-    for (uint64_t id = 6; id <= 8; ++id) Start(Request(id, 130 - 10 * static_cast<int>(id), 25, width, kAllWidths[id % 4]));
+    for (uint64_t id = 6; id <= 8; ++id)
+      Start(Request(id, 130 - 10 * static_cast<int>(id), 25, width, kAllWidths[id % 4]));
     while (tokens_[1].size() < 20) Turn();
     for (const TokenOut& token : tokens_[1]) among.push_back(token.token);
     EXPECT_EQ(among, alone) << Name(width);
   }
 }
 
-// Sealed bytes may differ in rounding where the dense layers sum in another order for other row counts; the text must not.
+// Sealed bytes may differ in rounding where the dense layers sum in another order for other row counts; the
+// text must not.
 TEST_F(ModelTest, ChunksChangeNothingThatCounts) {
   struct Row : LogitsObserver {
-    void OnLogits(const SequenceName&, uint32_t, std::span<const float> logits) override { row.assign(logits.begin(), logits.end()); }
+    void OnLogits(const SequenceName&, uint32_t, std::span<const float> logits) override {
+      row.assign(logits.begin(), logits.end());
+    }
     std::vector<float> row;
   };
   std::vector<float> first;
@@ -110,14 +117,17 @@ TEST_F(ModelTest, ChunksChangeNothingThatCounts) {
     for (int layer = 0; layer < layers_; ++layer)
       for (int page = 0; page < 2; ++page) {
         all += 2;
-        equal += pages[0].layers[layer].key_pages[page].hash == first_pages[0].layers[layer].key_pages[page].hash;
-        equal += pages[0].layers[layer].value_pages[page].hash == first_pages[0].layers[layer].value_pages[page].hash;
+        equal +=
+            pages[0].layers[layer].key_pages[page].hash == first_pages[0].layers[layer].key_pages[page].hash;
+        equal += pages[0].layers[layer].value_pages[page].hash ==
+                 first_pages[0].layers[layer].value_pages[page].hash;
       }
     double kl = 0;
     const double p_sum = LogSumExp(first), q_sum = LogSumExp(observer.row);
     for (size_t i = 0; i < first.size(); ++i)
       kl += std::exp(first[i] - p_sum) * ((first[i] - p_sum) - (observer.row[i] - q_sum));
-    std::printf("chunks of %u: %d of %d pages equal in every byte, KL of the next token %.2g\n", chunk, equal, all, kl);
+    std::printf("chunks of %u: %d of %d pages equal in every byte, KL of the next token %.2g\n", chunk, equal,
+                all, kl);
     EXPECT_LT(kl, 1e-3);
   }
 }

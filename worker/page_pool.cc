@@ -12,8 +12,8 @@
 namespace stria {
 namespace {
 
-constexpr uint32_t kGoodRun = 16;   // neighbours beyond which a longer run reads no faster
-constexpr size_t kSlabsTried = 4;   // slabs searched for a run before a fresh one is taken
+constexpr uint32_t kGoodRun = 16;  // neighbours beyond which a longer run reads no faster
+constexpr size_t kSlabsTried = 4;  // slabs searched for a run before a fresh one is taken
 constexpr int kPoison = 0xFF;
 constexpr uint32_t kNoClass = ~uint32_t{0};
 
@@ -26,12 +26,15 @@ void ClearBit(std::vector<uint64_t>& bits, uint32_t i) { bits[i / 64] &= ~(uint6
 absl::StatusOr<std::unique_ptr<PagePool>> PagePool::Create(uint64_t bytes, bool poison) {
   const uint64_t slabs = bytes / kSlabBytes;
   if (slabs == 0 || slabs > uint64_t{1} << 31)
-    return absl::InvalidArgumentError(absl::StrCat("a cache pool of ", bytes, " bytes: it takes at least ", kSlabBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a cache pool of ", bytes, " bytes: it takes at least ", kSlabBytes));
   // One slab more than needed, so that the first slab can start at a huge-page border.
   const size_t mapped = (slabs + 1) * kSlabBytes;
-  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
-    return absl::ResourceExhaustedError(absl::StrCat("cannot map a cache pool of ", bytes, " bytes: ", std::strerror(errno)));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot map a cache pool of ", bytes, " bytes: ", std::strerror(errno)));
   auto* begin = static_cast<std::byte*>(memory);
   const size_t before = -reinterpret_cast<uintptr_t>(begin) % kSlabBytes;
   if (before > 0) munmap(begin, before);
@@ -64,9 +67,11 @@ uint32_t PagePool::ClassOf(size_t page_bytes) {
   return static_cast<uint32_t>(classes_.size() - 1);
 }
 
-std::optional<PageId> PagePool::Allocate(size_t page_bytes, PageRun& run, uint32_t expected, Placement placement) {
+std::optional<PageId> PagePool::Allocate(size_t page_bytes, PageRun& run, uint32_t expected,
+                                         Placement placement) {
   const uint32_t size_class = ClassOf(page_bytes);
-  const bool usable = run.slab != PageRun::kNone && run.next < run.end && slabs_[run.slab].generation == run.generation &&
+  const bool usable = run.slab != PageRun::kNone && run.next < run.end &&
+                      slabs_[run.slab].generation == run.generation &&
                       slabs_[run.slab].size_class == size_class && !Bit(slabs_[run.slab].used_bits, run.next);
   if (!usable) {
     EndRun(run);
@@ -238,8 +243,10 @@ void PagePool::Relist(uint32_t index) {
 bool PagePool::Charge(uint64_t bytes) {
   if (bytes > capacity_ - held_bytes()) return false;
   charged_ += bytes;
-  // Empty slabs that were written once still hold memory: hand it back, so that the whole stays within the budget.
-  while (!free_resident_.empty() && (slabs_in_use_ + free_resident_.size()) * kSlabBytes + charged_ > capacity_) {
+  // Empty slabs that were written once still hold memory: hand it back, so that the whole stays within the
+  // budget.
+  while (!free_resident_.empty() &&
+         (slabs_in_use_ + free_resident_.size()) * kSlabBytes + charged_ > capacity_) {
     const uint32_t index = free_resident_.back();
     free_resident_.pop_back();
     madvise(arena_ + index * kSlabBytes, kSlabBytes, MADV_DONTNEED);

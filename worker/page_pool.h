@@ -1,11 +1,13 @@
 // The memory of all caches: one arena cut into slabs, slabs cut into pages of one size at a time.
 //
-// Any multiple of 64 bytes is a page size, so widths and latent sizes mix; a slab goes back to the arena when its last page
-// does, so no mixture fragments for good. Pages of one stream (the keys, or the values, of one layer of one sequence) are
-// handed out in runs of neighbours, because kernels read scattered pages a third slower. A run's unused rest is only a
-// preference: when nothing else is left, it is given to whoever asks, so the pool fills to its last page.
+// Any multiple of 64 bytes is a page size, so widths and latent sizes mix; a slab goes back to the arena when
+// its last page does, so no mixture fragments for good. Pages of one stream (the keys, or the values, of one
+// layer of one sequence) are handed out in runs of neighbours, because kernels read scattered pages a third
+// slower. A run's unused rest is only a preference: when nothing else is left, it is given to whoever asks,
+// so the pool fills to its last page.
 //
-// Memory that is not pages (prefill staging) is charged against the same budget. Not thread-safe: the engine's thread owns it.
+// Memory that is not pages (prefill staging) is charged against the same budget. Not thread-safe: the
+// engine's thread owns it.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +35,8 @@ struct PageRun {
   uint32_t next = 0, end = 0;
 };
 
-// What matters more when a run ends: neighbours, even if that opens a fresh slab while others have gaps; or not to open one.
-// What Fits promised is certain to be had only with kGaps.
+// What matters more when a run ends: neighbours, even if that opens a fresh slab while others have gaps; or
+// not to open one. What Fits promised is certain to be had only with kGaps.
 enum class Placement { kNeighbours, kGaps };
 
 // So many pages of one size.
@@ -51,15 +53,17 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  // A page with one reference, or nothing when the pool is full. `expected`: pages that the stream will ask for soon, this
-  // one included; they get neighbouring places where possible.
+  // A page with one reference, or nothing when the pool is full. `expected`: pages that the stream will ask
+  // for soon, this one included; they get neighbouring places where possible.
   std::optional<PageId> Allocate(size_t page_bytes, PageRun& run, uint32_t expected = kGrowthRun,
                                  Placement placement = Placement::kNeighbours);
   void Ref(PageId id) { ++pages_[id].refs; }
-  void Unref(PageId id);  // the last reference returns the page
+  void Unref(PageId id);      // the last reference returns the page
   void EndRun(PageRun& run);  // gives up the unused rest
 
-  std::byte* data(PageId id) const { return arena_ + pages_[id].slab * kSlabBytes + pages_[id].slot * page_bytes(id); }
+  std::byte* data(PageId id) const {
+    return arena_ + pages_[id].slab * kSlabBytes + pages_[id].slot * page_bytes(id);
+  }
   size_t page_bytes(PageId id) const { return classes_[slabs_[pages_[id].slab].size_class].page_bytes; }
 
   // Counts memory that lives elsewhere. False: there is no room, nothing changed.
@@ -81,7 +85,8 @@ class PagePool {
   struct Page {
     uint32_t slab = 0, slot = 0, refs = 0;
   };
-  // Slabs of one class: some place neither used nor kept for a run | only kept places left. Full slabs are in no list.
+  // Slabs of one class: some place neither used nor kept for a run | only kept places left. Full slabs are in
+  // no list.
   enum ListKind : uint8_t { kOpen, kKept, kLists, kNoList = kLists };
   struct SizeClass {
     size_t page_bytes = 0;

@@ -26,7 +26,8 @@ TEST(PagePool, RefusesLessThanASlab) {
 
 // Interleaved streams keep runs for themselves; still every page that arithmetic promises is handed out.
 TEST(PagePool, FillsToTheLastPageAtEverySize) {
-  for (size_t bytes : {size_t{64}, size_t{3456}, size_t{6912}, size_t{13056}, size_t{24576}, size_t{131072}, kSlabBytes}) {
+  for (size_t bytes :
+       {size_t{64}, size_t{3456}, size_t{6912}, size_t{13056}, size_t{24576}, size_t{131072}, kSlabBytes}) {
     auto pool = MakePool(4 * kSlab);
     const uint64_t capacity = 4 * (kSlabBytes / bytes);
     std::vector<PageRun> streams(std::min<uint64_t>(capacity, 100));
@@ -68,7 +69,8 @@ TEST(PagePool, StreamsGetNeighbours) {
   // A known length is one run where a slab has room for it.
   PageRun c;
   const PageId first = *pool->Allocate(6912, c, 100);
-  for (uint32_t i = 1; i < 100; ++i) EXPECT_EQ(pool->data(*pool->Allocate(6912, c, 100 - i)) - pool->data(first), 6912 * i);
+  for (uint32_t i = 1; i < 100; ++i)
+    EXPECT_EQ(pool->data(*pool->Allocate(6912, c, 100 - i)) - pool->data(first), 6912 * i);
 }
 
 TEST(PagePool, ReferencesKeepAPage) {
@@ -112,7 +114,9 @@ TEST(PagePool, PoisonsWhatIsNotWritten) {
   PageRun run;
   const PageId id = *pool->Allocate(128, run), keep = *pool->Allocate(128, run);
   std::byte* data = pool->data(id);
-  const auto poisoned = [&] { return std::all_of(data, data + 128, [](std::byte b) { return b == std::byte{0xFF}; }); };
+  const auto poisoned = [&] {
+    return std::all_of(data, data + 128, [](std::byte b) { return b == std::byte{0xFF}; });
+  };
   EXPECT_TRUE(poisoned());
   std::memset(data, 0, 128);
   pool->Unref(id);
@@ -132,7 +136,9 @@ TEST(PagePool, RandomChurn) {
   std::vector<std::unique_ptr<Sequence>> live;
   std::map<const std::byte*, size_t> places;  // begin → bytes
   uint64_t used = 0, refused = 0, tight = 0, draw = 0;
-  const auto below = [&](uint64_t n) { return static_cast<uint64_t>(Uniform(7, 0, draw++) * static_cast<double>(n)); };
+  const auto below = [&](uint64_t n) {
+    return static_cast<uint64_t>(Uniform(7, 0, draw++) * static_cast<double>(n));
+  };
   const auto end = [&](size_t at) {
     for (PageId id : live[at]->pages) {
       used -= pool->page_bytes(id);
@@ -166,8 +172,10 @@ TEST(PagePool, RandomChurn) {
     const auto take_all = [&](Placement placement) {
       for (const PageDemand& demand : demands)
         for (uint64_t i = 0; i < demand.pages; ++i) {
-          PageRun& run = sequence.runs[std::find(std::begin(sizes), std::end(sizes), demand.page_bytes) - sizes];
-          const auto id = pool->Allocate(demand.page_bytes, run, static_cast<uint32_t>(demand.pages - i), placement);
+          PageRun& run =
+              sequence.runs[std::find(std::begin(sizes), std::end(sizes), demand.page_bytes) - sizes];
+          const auto id =
+              pool->Allocate(demand.page_bytes, run, static_cast<uint32_t>(demand.pages - i), placement);
           if (!id) return false;
           pages.push_back(*id);
         }

@@ -26,8 +26,8 @@ T* AlignedArray(size_t count, bool poison) {
 
 void PromptStaging::Free::operator()(void* memory) const { std::free(memory); }
 
-std::unique_ptr<PromptStaging> PromptStaging::Take(const CacheLayout& layout, int hidden, uint32_t tokens, PagePool& pool,
-                                                   bool poison) {
+std::unique_ptr<PromptStaging> PromptStaging::Take(const CacheLayout& layout, int hidden, uint32_t tokens,
+                                                   PagePool& pool, bool poison) {
   const uint64_t bytes = tokens * layout.staging_bytes_per_token();
   if (!pool.Charge(bytes)) return nullptr;
   std::unique_ptr<PromptStaging> staging(new PromptStaging(pool, bytes, tokens));
@@ -39,7 +39,10 @@ std::unique_ptr<PromptStaging> PromptStaging::Take(const CacheLayout& layout, in
 }
 
 PrefillCache::PrefillCache(const CacheLayout& layout, Target target, int threads)
-    : layout_(layout), target_(target), threads_(threads), attention_(PrefillAttention::Create(layout.shape(), target, threads)) {}
+    : layout_(layout),
+      target_(target),
+      threads_(threads),
+      attention_(PrefillAttention::Create(layout.shape(), target, threads)) {}
 
 void PrefillCache::SetChunk(SequenceCache& sequence, PromptStaging& staging, uint32_t begin, uint32_t end) {
   sequence_ = &sequence;
@@ -69,8 +72,8 @@ void PrefillCache::Append(const AttentionRows& rows) {
   const size_t width = size_t(shape.kv_heads) * shape.head_dim;
 #pragma omp parallel for num_threads(threads_) if (rows.rows >= kRowsWorthATeam)
   for (int i = 0; i < rows.rows; ++i)
-    AppendToken(target_, shape, rows.k + i * width, rows.v + i * width, static_cast<int>(begin_) + i, staging_->keys(),
-                staging_->values(), stride);
+    AppendToken(target_, shape, rows.k + i * width, rows.v + i * width, static_cast<int>(begin_) + i,
+                staging_->keys(), staging_->values(), stride);
 }
 
 void PrefillCache::SealLayer(int layer) {
@@ -92,7 +95,8 @@ void PrefillCache::FillRing(int layer) {
   Half* keys = sequence_->key_ring(layer);
   Half* values = sequence_->value_tail(layer);
   for (int head = 0; head < shape.kv_heads; ++head) {
-    for (uint32_t position = tokens - std::min<uint32_t>(tokens, kPageTokens); position < tokens; ++position) {
+    for (uint32_t position = tokens - std::min<uint32_t>(tokens, kPageTokens); position < tokens;
+         ++position) {
       const size_t to = (size_t(head) * kPageTokens + position % kPageTokens) * shape.head_dim;
       const size_t from = (size_t(head) * tokens + position) * shape.head_dim;
       std::memcpy(keys + to, staging_->keys() + from, row);

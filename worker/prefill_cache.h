@@ -1,5 +1,5 @@
-// The LayerCache of one prompt's chunk. A prompt runs layer by layer, so only one layer's keys and values are staged in FP16
-// at a time; its pages are sealed once, when the layer's last chunk has been seen.
+// The LayerCache of one prompt's chunk. A prompt runs layer by layer, so only one layer's keys and values are
+// staged in FP16 at a time; its pages are sealed once, when the layer's last chunk has been seen.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,29 @@
 
 namespace stria {
 
-// What a prompt holds beside its pages while it prefills: one layer's keys and values, and its residual stream. Charged to the pool.
+// What a prompt holds beside its pages while it prefills: one layer's keys and values, and its residual
+// stream. Charged to the pool.
 class PromptStaging {
  public:
   // Null: the pool has no room.
-  static std::unique_ptr<PromptStaging> Take(const CacheLayout& layout, int hidden, uint32_t tokens, PagePool& pool, bool poison);
+  static std::unique_ptr<PromptStaging> Take(const CacheLayout& layout, int hidden, uint32_t tokens,
+                                             PagePool& pool, bool poison);
   ~PromptStaging() { pool_.Refund(bytes_); }
   PromptStaging(const PromptStaging&) = delete;
   PromptStaging& operator=(const PromptStaging&) = delete;
 
   uint32_t tokens() const { return tokens_; }
   uint64_t bytes() const { return bytes_; }
-  Half* keys() { return keys_.get(); }      // [kv_heads, tokens, head_dim]
-  Half* values() { return values_.get(); }  // likewise
+  Half* keys() { return keys_.get(); }           // [kv_heads, tokens, head_dim]
+  Half* values() { return values_.get(); }       // likewise
   float* residual() { return residual_.get(); }  // [tokens, hidden]
 
  private:
   struct Free {
     void operator()(void* memory) const;
   };
-  PromptStaging(PagePool& pool, uint64_t bytes, uint32_t tokens) : pool_(pool), bytes_(bytes), tokens_(tokens) {}
+  PromptStaging(PagePool& pool, uint64_t bytes, uint32_t tokens)
+      : pool_(pool), bytes_(bytes), tokens_(tokens) {}
 
   PagePool& pool_;
   const uint64_t bytes_;

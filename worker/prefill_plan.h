@@ -21,7 +21,8 @@ class PrefillCost {
  public:
   explicit PrefillCost(const ModelConfig& model);
 
-  double UnitWork(uint32_t begin, uint32_t end) const;  // dense layers of these rows, and their attention to all before
+  double UnitWork(uint32_t begin,
+                  uint32_t end) const;  // dense layers of these rows, and their attention to all before
   double RemainingWork(const PrefillProgress& progress) const;
   double Seconds(double work) const { return work * seconds_per_work_; }
   void Observe(double work, double seconds);
@@ -36,8 +37,9 @@ class PrefillCost {
   bool observed_ = false;
 };
 
-// Index of the prompt whose unit runs next: the one with the least work left, but every kOldestShare-th unit the one that came
-// first. So a short prompt never waits for a long one, and a long one is never starved by short ones.
+// Index of the prompt whose unit runs next: the one with the least work left, but every kOldestShare-th unit
+// the one that came first. So a short prompt never waits for a long one, and a long one is never starved by
+// short ones.
 inline constexpr uint64_t kOldestShare = 4;
 size_t NextPrompt(const PrefillCost& cost, std::span<const PrefillProgress> prompts, uint64_t unit_number);
 

@@ -19,7 +19,8 @@ ModelConfig SmallModel() {
 }
 
 // Runs prompts unit by unit; `arrive(unit)` may add some. Returns the unit at which each order finished.
-std::vector<uint64_t> Finish(std::vector<PrefillProgress> prompts, uint32_t chunk, uint64_t short_every = 0, uint64_t most = 100000) {
+std::vector<uint64_t> Finish(std::vector<PrefillProgress> prompts, uint32_t chunk, uint64_t short_every = 0,
+                             uint64_t most = 100000) {
   const PrefillCost cost(SmallModel());
   std::vector<uint64_t> finished(10000, 0);
   uint64_t order = prompts.size();
@@ -45,7 +46,8 @@ TEST(NextPrompt, AShortPromptNeverWaitsForALongOne) {
 }
 
 TEST(NextPrompt, AStreamOfShortPromptsStarvesNobody) {
-  // A short prompt takes 4 units and one comes every 5: without the oldest's share the long one would get a fifth at most.
+  // A short prompt takes 4 units and one comes every 5: without the oldest's share the long one would get a
+  // fifth at most.
   const auto finished = Finish({{.tokens = 7000, .order = 0}}, 256, 5, 2000);
   EXPECT_GT(finished[0], 0u);
   EXPECT_LE(finished[0], 4u * 4 * 28 + 4);

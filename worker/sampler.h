@@ -1,13 +1,16 @@
 // From logits to a token, with the meaning that users of OpenAI's API and of vLLM expect:
-//  1. reported log-probabilities are the model's own: log softmax of the logits before anything below touches them;
-//  2. logit_bias is added; the repetition penalty divides positive and multiplies negative logits of tokens seen in prompt or
+//  1. reported log-probabilities are the model's own: log softmax of the logits before anything below touches
+//  them;
+//  2. logit_bias is added; the repetition penalty divides positive and multiplies negative logits of tokens
+//  seen in prompt or
 //     output; frequency · count and presence are subtracted for tokens of the output;
-//  3. temperature 0 (or below 1e-5) takes the best token; otherwise logits are divided by it, and what stays possible are
-//     the tokens with at least min_p of the best one's probability, of them the top_k best, and of those the fewest that
-//     hold top_p of the probability left;
+//  3. temperature 0 (or below 1e-5) takes the best token; otherwise logits are divided by it, and what stays
+//  possible are
+//     the tokens with at least min_p of the best one's probability, of them the top_k best, and of those the
+//     fewest that hold top_p of the probability left;
 //  4. the draw is keyed by (seed, choice, token index) alone: neighbours and earlier draws don't matter.
-// Equal logits rank by id, lower first. NaN counts as impossible. Cost is linear in the vocabulary, but for the few
-// candidates that get sorted.
+// Equal logits rank by id, lower first. NaN counts as impossible. Cost is linear in the vocabulary, but for
+// the few candidates that get sorted.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +34,8 @@ struct SamplerScratch {
 
 class Sampler {
  public:
-  // `prompt` as in StartSequence: its last `delivered` tokens count as output. Bias ids are in the vocabulary.
+  // `prompt` as in StartSequence: its last `delivered` tokens count as output. Bias ids are in the
+  // vocabulary.
   Sampler(const SamplingParams& params, std::span<const int32_t> prompt, uint32_t delivered);
 
   // Token number `index` of the sequence, drawn from logits [vocab]. Nothing: no token is possible.

@@ -30,7 +30,8 @@ SamplingParams Greedy() {
 }
 
 // Shares of the tokens over many token indices.
-std::map<int32_t, double> Shares(const SamplingParams& params, const std::vector<float>& logits, int draws = 20000) {
+std::map<int32_t, double> Shares(const SamplingParams& params, const std::vector<float>& logits,
+                                 int draws = 20000) {
   std::map<int32_t, double> shares;
   Sampler sampler(params, {}, 0);
   SamplerScratch scratch;
@@ -40,7 +41,8 @@ std::map<int32_t, double> Shares(const SamplingParams& params, const std::vector
 
 std::vector<float> Random(size_t n, uint64_t seed, float spread) {
   std::vector<float> values(n);
-  for (size_t i = 0; i < n; ++i) values[i] = spread * static_cast<float>(Uniform(seed, 1, i) + Uniform(seed, 2, i) - 1);
+  for (size_t i = 0; i < n; ++i)
+    values[i] = spread * static_cast<float>(Uniform(seed, 1, i) + Uniform(seed, 2, i) - 1);
   return values;
 }
 
@@ -193,12 +195,12 @@ TEST(Sampler, Penalties) {
   EXPECT_EQ(Sample(params, {3, 2, 0}, 0, {1, 0}, 1), 1);  // delivered: part of the output
   params = Greedy();
   params.frequency_penalty = 0.4f;
-  EXPECT_EQ(Sample(params, {3, 2, 0}, 0, {0, 0}, 2), 0);        // 3 − .8
-  EXPECT_EQ(Sample(params, {3, 2, 0}, 0, {0, 0, 0}, 3), 1);     // 3 − 1.2
+  EXPECT_EQ(Sample(params, {3, 2, 0}, 0, {0, 0}, 2), 0);     // 3 − .8
+  EXPECT_EQ(Sample(params, {3, 2, 0}, 0, {0, 0, 0}, 3), 1);  // 3 − 1.2
   params = Greedy();
   params.repetition_penalty = 2;
-  EXPECT_EQ(Sample(params, {3, 2, 0}, 0, {0}, 0), 1);           // 3 / 2, from the prompt
-  EXPECT_EQ(Sample(params, {-1, -1.5f, -9}, 0, {0}, 0), 1);     // −1 · 2
+  EXPECT_EQ(Sample(params, {3, 2, 0}, 0, {0}, 0), 1);        // 3 / 2, from the prompt
+  EXPECT_EQ(Sample(params, {-1, -1.5f, -9}, 0, {0}, 0), 1);  // −1 · 2
   // Tokens that were drawn count from then on.
   params = Greedy();
   params.presence_penalty = 2;

@@ -21,27 +21,31 @@ struct Sequence {
         careful(start.name.attempt > 0),
         sampler(start.sampling, start.prompt, start.delivered),
         next_index(start.delivered) {
-    const uint64_t fed = prompt_tokens() + uint64_t{limit()} - std::min(limit(), start.delivered + 1);  // the last token is never fed
+    const uint64_t fed = prompt_tokens() + uint64_t{limit()} -
+                         std::min(limit(), start.delivered + 1);  // the last token is never fed
     most_tokens = static_cast<uint32_t>(std::min<uint64_t>(fed, max_context));
   }
 
   uint32_t prompt_tokens() const { return static_cast<uint32_t>(start.prompt.size()); }
   bool forced() const { return !start.forced.empty(); }
   // Token indices end here.
-  uint32_t limit() const { return forced() ? static_cast<uint32_t>(start.forced.size()) : start.max_new_tokens; }
+  uint32_t limit() const {
+    return forced() ? static_cast<uint32_t>(start.forced.size()) : start.max_new_tokens;
+  }
   PrefillProgress progress() const { return {prompt_tokens(), layer, chunk_begin, order}; }
 
   const StartSequence start;
   const uint64_t order;      // of arrival
   uint32_t most_tokens = 0;  // that its cache may come to hold
-  bool careful;              // ran out of pages before: admitted only when all that it may take fits beside the others' all
+  bool careful;  // ran out of pages before: admitted only when all that it may take fits beside the others'
+                 // all
   Sampler sampler;
-  uint32_t next_index;       // of the next token to be chosen
-  int32_t pending = -1;      // chosen, not yet fed
+  uint32_t next_index;   // of the next token to be chosen
+  int32_t pending = -1;  // chosen, not yet fed
 
-  std::unique_ptr<SequenceCache> cache;   // prefilling and running
+  std::unique_ptr<SequenceCache> cache;    // prefilling and running
   std::unique_ptr<PromptStaging> staging;  // prefilling
-  int layer = 0;                          // of the next prefill unit
+  int layer = 0;                           // of the next prefill unit
   uint32_t chunk_begin = 0;
 };
 

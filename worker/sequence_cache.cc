@@ -6,7 +6,8 @@
 
 namespace stria {
 
-SequenceCache::SequenceCache(const CacheLayout& layout, PagePool& pool, PageCounts& counts, const CachePlan& plan)
+SequenceCache::SequenceCache(const CacheLayout& layout, PagePool& pool, PageCounts& counts,
+                             const CachePlan& plan)
     : layout_(layout), pool_(pool), counts_(counts), plan_(plan), layers_(layout.layers()) {}
 
 SequenceCache::~SequenceCache() {
@@ -45,17 +46,21 @@ bool SequenceCache::AllocatePages(uint32_t begin, uint32_t end, uint32_t expecte
     // A page that an earlier, failed attempt got for this layer is still there.
     for (auto page = static_cast<uint32_t>(layer.keys.ids.size()); page < end; ++page) {
       const Width width = layout_.PageWidths(plan_, tiers, i, page).keys;
-      if (!Append(layer.keys, layout_.key_page_bytes(i, width), width, expected - (page - begin), placement)) return false;
+      if (!Append(layer.keys, layout_.key_page_bytes(i, width), width, expected - (page - begin), placement))
+        return false;
     }
     for (auto page = static_cast<uint32_t>(layer.values.ids.size()); page < end; ++page) {
       const Width width = layout_.PageWidths(plan_, tiers, i, page).values;
-      if (!Append(layer.values, layout_.value_page_bytes(i, width), width, expected - (page - begin), placement)) return false;
+      if (!Append(layer.values, layout_.value_page_bytes(i, width), width, expected - (page - begin),
+                  placement))
+        return false;
     }
   }
   return true;
 }
 
-bool SequenceCache::Append(Stream& stream, size_t bytes, Width width, uint32_t expected, Placement placement) {
+bool SequenceCache::Append(Stream& stream, size_t bytes, Width width, uint32_t expected,
+                           Placement placement) {
   const auto id = pool_.Allocate(bytes, stream.run, expected, placement);
   if (!id) return false;
   stream.ids.push_back(*id);

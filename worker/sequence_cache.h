@@ -1,10 +1,11 @@
 // The cache of one sequence: block tables of sealed pages per layer, and the FP16 ring of its last 64 tokens.
 //
-// The ring holds token p in slot p mod 64. It is tail and reference at once: the tokens behind the last sealed page are read
-// from it, and sealing does not clear it, so it always ends with the last 64 keys as they were before any tier touched them.
+// The ring holds token p in slot p mod 64. It is tail and reference at once: the tokens behind the last
+// sealed page are read from it, and sealing does not clear it, so it always ends with the last 64 keys as
+// they were before any tier touched them.
 //
-// Pages are allocated before they are sealed (a prompt's at admission, the next one before the step that fills it), so
-// running out is known before any arithmetic starts. The owner's thread only.
+// Pages are allocated before they are sealed (a prompt's at admission, the next one before the step that
+// fills it), so running out is known before any arithmetic starts. The owner's thread only.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +33,11 @@ class SequenceCache {
   SequenceCache(const SequenceCache&) = delete;
   SequenceCache& operator=(const SequenceCache&) = delete;
 
-  // Rings, and the pages that a prompt of so many tokens fills, at the widths in force. False: the pool is full; what
-  // was taken meanwhile returns with this object.
+  // Rings, and the pages that a prompt of so many tokens fills, at the widths in force. False: the pool is
+  // full; what was taken meanwhile returns with this object.
   bool AllocatePrompt(uint32_t tokens, const TierVector& tiers, Placement placement);
-  // The page that the next token completes, in every layer. Does nothing unless the next token completes one and none is there.
+  // The page that the next token completes, in every layer. Does nothing unless the next token completes one
+  // and none is there.
   bool AllocateNextPage(const TierVector& tiers, Placement placement);
 
   uint32_t tokens() const { return tokens_; }
@@ -47,7 +49,9 @@ class SequenceCache {
 
   Half* key_ring(int layer) const { return layers_[layer].ring; }
   Half* value_tail(int layer) const { return layers_[layer].ring + layout_.ring_elements(); }
-  const std::vector<PageRef>& key_pages(int layer) const { return layers_[layer].keys.pages; }      // sealed ones come first
+  const std::vector<PageRef>& key_pages(int layer) const {
+    return layers_[layer].keys.pages;
+  }  // sealed ones come first
   const std::vector<PageRef>& value_pages(int layer) const { return layers_[layer].values.pages; }
   // What attention reads if `tokens() + appended` tokens are there.
   SequenceKv View(int layer, int appended) const;
@@ -80,7 +84,8 @@ class SequenceCache {
     PageId ring_id = 0;
   };
 
-  bool AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers, Placement placement);
+  bool AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers,
+                     Placement placement);
   bool Append(Stream& stream, size_t bytes, Width width, uint32_t expected, Placement placement);
 
   const CacheLayout& layout_;

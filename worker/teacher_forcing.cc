@@ -35,17 +35,20 @@ class Group {
     std::vector<std::unique_ptr<SequenceCache>> caches;
     for (size_t row = 0; row < texts.size() * variants_.size(); ++row) {
       const size_t variant = row % variants_.size();
-      caches.push_back(std::make_unique<SequenceCache>(layouts_[variant], pool_, counts_, variants_[variant].plan));
+      caches.push_back(
+          std::make_unique<SequenceCache>(layouts_[variant], pool_, counts_, variants_[variant].plan));
       STRIA_CHECK(caches.back()->AllocatePrompt(0, tiers, Placement::kGaps));
     }
     size_t longest = 0;
     for (const auto& text : texts) longest = std::max(longest, text.size());
-    for (size_t position = 0; position < longest; ++position) Step(texts, position, first_text, tiers, caches, sink);
+    for (size_t position = 0; position < longest; ++position)
+      Step(texts, position, first_text, tiers, caches, sink);
   }
 
  private:
-  void Step(std::span<const std::vector<int32_t>> texts, size_t position, size_t first_text, const TierVector& tiers,
-            std::span<const std::unique_ptr<SequenceCache>> caches, const LogitsSink& sink) {
+  void Step(std::span<const std::vector<int32_t>> texts, size_t position, size_t first_text,
+            const TierVector& tiers, std::span<const std::unique_ptr<SequenceCache>> caches,
+            const LogitsSink& sink) {
     std::vector<int32_t> tokens, positions;
     std::vector<SequenceCache*> batch;
     std::vector<size_t> live;
@@ -54,7 +57,8 @@ class Group {
       live.push_back(text);
       for (size_t variant = 0; variant < variants_.size(); ++variant) {
         SequenceCache* cache = caches[text * variants_.size() + variant].get();
-        STRIA_CHECK(cache->AllocateNextPage(tiers, Placement::kNeighbours) || cache->AllocateNextPage(tiers, Placement::kGaps));
+        STRIA_CHECK(cache->AllocateNextPage(tiers, Placement::kNeighbours) ||
+                    cache->AllocateNextPage(tiers, Placement::kGaps));
         batch.push_back(cache);
         tokens.push_back(texts[text][position]);
         positions.push_back(static_cast<int32_t>(position));
@@ -105,11 +109,13 @@ absl::Status TeacherForce(Transformer& transformer, const TeacherForcingOptions&
                           const LogitsSink& sink) {
   const ModelConfig& model = transformer.config();
   if (variants.empty() || variants.size() > static_cast<size_t>(options.max_rows))
-    return absl::InvalidArgumentError(absl::StrCat(variants.size(), " caches side by side; the batch holds ", options.max_rows));
+    return absl::InvalidArgumentError(
+        absl::StrCat(variants.size(), " caches side by side; the batch holds ", options.max_rows));
   std::vector<CacheLayout> layouts;
   for (const CacheVariant& variant : variants) {
     if (variant.plan.follow_tiers || variant.plan.layers.size() != static_cast<size_t>(model.layers))
-      return absl::InvalidArgumentError(absl::StrCat("cache ", variant.name, " has no widths for all ", model.layers, " layers"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("cache ", variant.name, " has no widths for all ", model.layers, " layers"));
     STRIA_ASSIGN_OR_RETURN(layouts.emplace_back(), CacheLayout::Create(model, variant.sink_pages));
   }
   const size_t at_once = options.max_rows / variants.size();
@@ -119,10 +125,12 @@ absl::Status TeacherForce(Transformer& transformer, const TeacherForcingOptions&
     for (size_t text = first; text < std::min(first + at_once, texts.size()); ++text) {
       const size_t tokens = texts[text].size();
       if (tokens == 0 || tokens > static_cast<size_t>(model.context_length))
-        return absl::InvalidArgumentError(absl::StrCat("text ", text, " has ", tokens, " tokens; the context is ", model.context_length));
+        return absl::InvalidArgumentError(
+            absl::StrCat("text ", text, " has ", tokens, " tokens; the context is ", model.context_length));
       for (size_t variant = 0; variant < variants.size(); ++variant) {
         layouts[variant].AddRings(demand);
-        layouts[variant].AddPages(variants[variant].plan, {}, 0, static_cast<uint32_t>(tokens / kPageTokens), demand);
+        layouts[variant].AddPages(variants[variant].plan, {}, 0, static_cast<uint32_t>(tokens / kPageTokens),
+                                  demand);
       }
     }
     bytes = std::max(bytes, PagePool::Footprint(demand.demands(), 0));

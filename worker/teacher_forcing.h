@@ -1,5 +1,5 @@
-// Text fed token by token through decode steps, once under each cache, side by side: what evaluation compares. Prefilling
-// instead would show nothing, because a prompt attends in full precision.
+// Text fed token by token through decode steps, once under each cache, side by side: what evaluation
+// compares. Prefilling instead would show nothing, because a prompt attends in full precision.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct CacheVariant {
   uint32_t sink_pages = 1;
 };
 
-// logits [variants, vocab] after tokens [0, position] of a text: they predict token position + 1. Positions of one text come in
-// order; different texts come from different threads.
+// logits [variants, vocab] after tokens [0, position] of a text: they predict token position + 1. Positions
+// of one text come in order; different texts come from different threads.
 using LogitsSink = std::function<void(size_t text, uint32_t position, std::span<const float> logits)>;
 
 struct TeacherForcingOptions {

@@ -1,54 +1,95 @@
 #include "worker/vector_math.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
 #include <limits>
 
-namespace stria {
-namespace {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "worker/vector_math.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After foreach_target.h and highway.h.
+#include "hwy/contrib/math/math-inl.h"
 
-// exp(x) for x ≤ 0: 2^n · p(f), n = round(x / ln 2), |f| ≤ ln 2 / 2, p the Taylor polynomial of degree 7 (error < 2e-8).
-// Plain arithmetic on purpose, so that compilers turn the loops around it into vectors. Below −87 and for NaN: 0.
-inline float Exp(float x) {
-  const float clamped = x > -87.0f ? x : -87.0f;  // NaN too
-  const float n = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f;  // rounds to nearest: 1.5 · 2^23 has unit spacing
-  const float f = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
-  float p = 1.0f / 5040;
-  p = p * f + 1.0f / 720;
-  p = p * f + 1.0f / 120;
-  p = p * f + 1.0f / 24;
-  p = p * f + 1.0f / 6;
-  p = p * f + 0.5f;
-  p = p * f + 1.0f;
-  p = p * f + 1.0f;
-  const float power = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-  return x > -87.0f ? p * power : 0.0f;
-}
+HWY_BEFORE_NAMESPACE();
+namespace stria::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::ScalableTag<float>;
+using Vector = hn::Vec<Tag>;
 
-}  // namespace
+inline Vector Larger(Vector a, Vector b) { return hn::IfThenElse(hn::Gt(b, a), b, a); }  // a if b is NaN
 
-float MaxOf(const float* values, size_t count) {
-  float best = -std::numeric_limits<float>::infinity();
-#pragma omp simd reduction(max : best)
-  for (size_t i = 0; i < count; ++i) best = values[i] > best ? values[i] : best;
+float MaxOfImpl(const float* values, size_t count) {
+  const Tag d;
+  const size_t lanes = hn::Lanes(d);
+  const Vector least = hn::Set(d, -std::numeric_limits<float>::infinity());
+  Vector best0 = least, best1 = least, best2 = least, best3 = least;
+  size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    best0 = Larger(best0, hn::LoadU(d, values + i));
+    best1 = Larger(best1, hn::LoadU(d, values + i + lanes));
+    best2 = Larger(best2, hn::LoadU(d, values + i + 2 * lanes));
+    best3 = Larger(best3, hn::LoadU(d, values + i + 3 * lanes));
+  }
+  float best = hn::GetLane(hn::MaxOfLanes(d, Larger(Larger(best0, best1), Larger(best2, best3))));
+  for (; i < count; ++i) best = values[i] > best ? values[i] : best;
   return best;
 }
 
-double SumExp(const float* values, size_t count, float best, float scale, double* block_sums) {
+// hn::Exp is only good where the result is a normal number: below −87 it is 0 to anyone who adds it to 1. NaN
+// is 0 too.
+inline Vector Weight(Tag d, Vector value, Vector best, Vector scale) {
+  const Vector x = hn::Mul(hn::Sub(value, best), scale);
+  const Vector lowest = hn::Set(d, -87.0f);
+  return hn::IfThenElseZero(hn::Gt(x, lowest), hn::Exp(d, Larger(lowest, x)));
+}
+
+double SumExpImpl(const float* values, size_t count, float best, float scale, double* block_sums) {
+  const Tag d;
+  const size_t lanes = hn::Lanes(d);
+  const Vector b = hn::Set(d, best), s = hn::Set(d, scale);
   double total = 0;
   for (size_t begin = 0; begin < count; begin += kMathBlock) {
     const size_t end = std::min(begin + kMathBlock, count);
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = begin; i < end; ++i) sum += Exp((values[i] - best) * scale);
-    if (block_sums != nullptr) block_sums[begin / kMathBlock] = sum;
-    total += sum;
+    Vector sum = hn::Zero(d);
+    size_t i = begin;
+    for (; i + lanes <= end; i += lanes) sum = hn::Add(sum, Weight(d, hn::LoadU(d, values + i), b, s));
+    if (i < end) {
+      HWY_ALIGN float rest[hn::MaxLanes(d)];
+      std::fill(std::copy(values + i, values + end, rest), rest + lanes,
+                -std::numeric_limits<float>::infinity());
+      sum = hn::Add(sum, Weight(d, hn::Load(d, rest), b, s));
+    }
+    const double block = hn::GetLane(hn::SumOfLanes(d, sum));
+    if (block_sums != nullptr) block_sums[begin / kMathBlock] = block;
+    total += block;
   }
   return total;
 }
 
-float ExpOf(float value, float best, float scale) { return Exp((value - best) * scale); }
+float ExpOfImpl(float value, float best, float scale) {
+  const Tag d;
+  return hn::GetLane(Weight(d, hn::Set(d, value), hn::Set(d, best), hn::Set(d, scale)));
+}
+
+}  // namespace stria::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stria {
+
+HWY_EXPORT(MaxOfImpl);
+HWY_EXPORT(SumExpImpl);
+HWY_EXPORT(ExpOfImpl);
+
+float MaxOf(const float* values, size_t count) { return HWY_DYNAMIC_DISPATCH(MaxOfImpl)(values, count); }
+
+double SumExp(const float* values, size_t count, float best, float scale, double* block_sums) {
+  return HWY_DYNAMIC_DISPATCH(SumExpImpl)(values, count, best, scale, block_sums);
+}
+
+float ExpOf(float value, float best, float scale) {
+  return HWY_DYNAMIC_DISPATCH(ExpOfImpl)(value, best, scale);
+}
 
 }  // namespace stria
+#endif
