@@ -94,9 +94,9 @@ absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
 }
 
 CLI::Option* AddBytesOption(CLI::App& app, const std::string& name, uint64_t* bytes, const std::string& help) {
-  const auto parse = [bytes](const std::string& text) {
+  const auto parse = [bytes, name](const std::string& text) {
     const absl::StatusOr<uint64_t> parsed = ParseBytes(text);
-    if (!parsed.ok()) throw CLI::ValidationError(std::string(parsed.status().message()));  // CLI11's own channel, ends in ParseFlags
+    if (!parsed.ok()) throw CLI::ValidationError(name, std::string(parsed.status().message()));  // CLI11's own channel, ends in ParseFlags
     *bytes = *parsed;
   };
   return app.add_option_function<std::string>(name, parse, help)->default_str(std::to_string(*bytes))->type_name("BYTES");

@@ -196,7 +196,7 @@ int Main(int argc, char** argv) {
   const absl::Status status = Serve(std::move(flags), config, log);
   if (status.ok()) return 0;
   std::fprintf(stderr, "worker: %s\n", std::string(status.message()).c_str());
-  const bool is_input = absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
+  const bool is_input = absl::IsInvalidArgument(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
   return is_input ? 2 : 1;
 }
 

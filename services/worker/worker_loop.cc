@@ -9,14 +9,15 @@ bool WorkerLoop::RunOnce() {
   parts_.tasks.RunAll();
   parts_.sequences.TakeCommands();
   parts_.tiers.TakeAndApply();
+  // Before the turn: acknowledgements that came during the last one have just been read, so only what is late is sent again.
+  parts_.sequences.Tick();
+  parts_.tiers.Tick();
   const bool work = parts_.engine.HasWork();
   if (work) {
     TurnResult turn = parts_.engine.Turn();
     parts_.sequences.Publish(std::move(turn.outputs));
     if (turn.canary) parts_.telemetry.Publish(*std::move(turn.canary));
   }
-  parts_.sequences.Tick();
-  parts_.tiers.Tick();
   parts_.metrics.AfterTurn(work);
   LogNotes();
   return work;
