@@ -206,7 +206,8 @@ TEST(Transformer, EmbedsRowsRoundedToBf16) {
   std::vector<float> residual(2 * config.hidden);
   const std::vector<int32_t> tokens = {210, 0};
   transformer->Embed(tokens, residual.data());
-  const auto& table = Rounded(checkpoint, Rounding::kBf16).At(WeightRole::kEmbedding, 0).values;
+  RandomCheckpoint stored = Rounded(checkpoint, Rounding::kBf16);
+  const std::vector<float>& table = stored.At(WeightRole::kEmbedding, 0).values;
   for (int i = 0; i < config.hidden; ++i) {
     EXPECT_EQ(residual[i], table[static_cast<size_t>(210) * config.hidden + i]);
     EXPECT_EQ(residual[config.hidden + i], table[i]);
