@@ -29,7 +29,7 @@ Fleet::Hello Fleet::Register(const WorkerHello& hello, MonotonicTime now) {
   const auto it = workers_.find(hello.worker);
   if (it != workers_.end() && it->second.hello.incarnation == hello.incarnation) {
     it->second.hello = hello;
-    it->second.last_heard = now;
+    Heard(it->second, now);
     return Hello::kKnown;
   }
   const Hello result = it == workers_.end() ? Hello::kNew : Hello::kRestarted;
@@ -50,12 +50,17 @@ Worker* Fleet::Find(const std::string& name, uint64_t incarnation) {
   return worker != nullptr && worker->hello.incarnation == incarnation ? worker : nullptr;
 }
 
-std::vector<std::string> Fleet::Silent(MonotonicTime now, Duration limit) const {
-  std::vector<std::string> names;
+std::vector<std::pair<std::string, std::string_view>> Fleet::Lost(MonotonicTime now, Duration silence,
+                                                                  Duration unreachable) const {
+  std::vector<std::pair<std::string, std::string_view>> lost;
   for (const auto& [name, worker] : workers_) {
-    if (now - worker.last_heard > limit) names.push_back(name);
+    if (worker.unreachable_since && now - *worker.unreachable_since >= unreachable) {
+      lost.emplace_back(name, "its connection is gone");
+    } else if (now - worker.last_heard > silence) {
+      lost.emplace_back(name, "it was silent for too long");
+    }
   }
-  return names;
+  return lost;
 }
 
 }  // namespace stria

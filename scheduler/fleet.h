@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +20,7 @@ struct Worker {
   WorkerHello hello;
   WorkerStatus status;
   MonotonicTime last_heard;
+  std::optional<MonotonicTime> unreachable_since;  // its connection is gone
   MemoryDemand reserved;   // of the sequences that were given to it
   uint32_t sequences = 0;  // given to it and not known to have ended
   bool exclusive = false;  // holds a sequence that must be alone
@@ -45,8 +48,14 @@ class Fleet {
   Worker* Find(const std::string& name, uint64_t incarnation);
   Worker* Find(const std::string& name);
 
-  // Names of workers silent for longer than `limit`.
-  std::vector<std::string> Silent(MonotonicTime now, Duration limit) const;
+  // Something came from it.
+  static void Heard(Worker& worker, MonotonicTime now) {
+    worker.last_heard = now;
+    worker.unreachable_since.reset();
+  }
+
+  // Workers silent for longer than `silence`, or without a connection for longer than `unreachable`, and which of the two.
+  std::vector<std::pair<std::string, std::string_view>> Lost(MonotonicTime now, Duration silence, Duration unreachable) const;
 
   const std::map<std::string, Worker>& workers() const { return workers_; }
   std::map<std::string, Worker>& workers() { return workers_; }

@@ -195,7 +195,7 @@ void Scheduler::OnStatus(const WorkerStatus& status, MonotonicTime now) {
   }
   const bool new_tiers = worker->status.key_bits != status.key_bits || worker->status.value_bits != status.value_bits;
   worker->status = status;
-  worker->last_heard = now;
+  Fleet::Heard(*worker, now);
   if (new_tiers) ReserveAgain(*worker);
   if (status.scheduler != options_.incarnation && !greeted_lately) Greet(status.worker, now);
   // A worker that runs nothing and has sent nothing for long has dropped what we think it has.
@@ -203,7 +203,7 @@ void Scheduler::OnStatus(const WorkerStatus& status, MonotonicTime now) {
     for (auto it = sequences_.begin(); it != sequences_.end();) {
       const auto next = std::next(it);
       const Sequence& sequence = it->second;
-      if (sequence.worker == status.worker && sequence.heard && now - sequence.last_output > options_.worker_timeout) {
+      if (sequence.worker == status.worker && sequence.heard && now - sequence.last_output > options_.forgotten_after) {
         OnWorkerLost(it, "it no longer has the sequence");
       }
       it = next;
@@ -226,9 +226,14 @@ void Scheduler::ReserveAgain(Worker& worker) {
 void Scheduler::OnOutputs(StepOutputs outputs, MonotonicTime now) {
   Worker* worker = fleet_.Find(outputs.worker, outputs.incarnation);
   if (worker == nullptr) return;  // it says hello before its outputs count; they are sent again
-  worker->last_heard = now;
+  Fleet::Heard(*worker, now);
   for (SequenceOutput& output : outputs.outputs) TakeOutput(*worker, std::move(output), now);
   Admit(now);
+}
+
+void Scheduler::OnUnreachable(const std::string& name, MonotonicTime now) {
+  Worker* worker = fleet_.Find(name);
+  if (worker != nullptr && !worker->unreachable_since) worker->unreachable_since = now;
 }
 
 void Scheduler::TakeOutput(Worker& worker, SequenceOutput output, MonotonicTime now) {
@@ -364,9 +369,7 @@ void Scheduler::OnWorkerLost(SequenceMap::iterator it, std::string_view why) {
 }
 
 void Scheduler::Tick(MonotonicTime now) {
-  for (const std::string& name : fleet_.Silent(now, options_.worker_timeout)) {
-    LoseWorker(name, "it was silent for too long");
-  }
+  for (const auto& [name, why] : fleet_.Lost(now, options_.worker_timeout, options_.unreachable_timeout)) LoseWorker(name, why);
   for (const auto& [name, worker] : fleet_.workers()) {
     if (now - greeted_[name] >= options_.hello_every) Greet(name, now);
   }

@@ -30,7 +30,10 @@ struct SchedulerOptions {
   uint32_t vocab = 0;           // of the tokenizer; 0: any
   uint32_t queue_limit = 1024;  // sequences that wait
   Duration queue_timeout = std::chrono::seconds(60);  // until a sequence first runs
-  Duration worker_timeout = std::chrono::seconds(5);  // of silence, then a worker is lost
+  // A worker is lost when it says nothing for so long, which a long step or a busy machine must not reach …
+  Duration worker_timeout = std::chrono::seconds(20);
+  Duration unreachable_timeout = std::chrono::seconds(2);  // … or has no connection for so long: a dead process has none at once
+  Duration forgotten_after = std::chrono::seconds(10);  // without output from a worker that says it runs nothing
   Duration resend_after = std::chrono::seconds(1);    // doubles each time, up to eight times this
   Duration ack_every = std::chrono::milliseconds(200);
   Duration hello_every = std::chrono::seconds(1);
@@ -87,6 +90,8 @@ class Scheduler {
   void OnHello(const WorkerHello& hello, MonotonicTime now);
   void OnStatus(const WorkerStatus& status, MonotonicTime now);
   void OnOutputs(StepOutputs outputs, MonotonicTime now);
+  // A command could not be sent because the worker has no connection.
+  void OnUnreachable(const std::string& worker, MonotonicTime now);
 
   // Timeouts, resends, acknowledgements, hellos, admissions. Several times a second.
   void Tick(MonotonicTime now);

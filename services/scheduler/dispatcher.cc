@@ -79,7 +79,8 @@ void Dispatcher::Deliver() {
     const auto peer = peers_.find(worker);
     if (peer == peers_.end()) continue;
     // What is not sent is sent again later by the brain, which waits for its effect.
-    std::visit([&](const auto& message) { link_.SendTo(peer->second.second, Encode(message)); }, command);
+    const SendResult sent = std::visit([&](const auto& message) { return link_.SendTo(peer->second.second, Encode(message)); }, command);
+    if (sent == SendResult::kNoPeer) brain_.OnUnreachable(worker, Now());
   }
   const MonotonicTime now = Now();
   for (SequenceEvent& event : effects.events) {

@@ -36,7 +36,7 @@ struct Flags {
   uint16_t http_port = 8000, workers_port = 5555;
   bool insecure = false;
   uint32_t queue_limit = 1024, assumed_new_tokens = 1024;
-  double queue_timeout = 60, worker_timeout = 5, drain_seconds = 30;
+  double queue_timeout = 60, worker_timeout = 20, drain_seconds = 30;
   uint64_t max_body_bytes = uint64_t{4} << 20;
 };
 
@@ -50,7 +50,7 @@ void AddFlags(CLI::App& app, Flags* flags) {
   app.add_flag("--insecure", flags->insecure, "allow plain sockets for workers off loopback");
   app.add_option("--queue-limit", flags->queue_limit, "sequences that may wait; then 429")->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--queue-timeout", flags->queue_timeout, "seconds that a sequence waits; then 503")->capture_default_str()->check(CLI::Range(0.1, 86400.0));
-  app.add_option("--worker-timeout", flags->worker_timeout, "seconds of silence; then a worker is lost")->capture_default_str()->check(CLI::Range(0.5, 3600.0));
+  app.add_option("--worker-timeout", flags->worker_timeout, "seconds of silence; then a worker is lost (one whose connection is gone: after 2)")->capture_default_str()->check(CLI::Range(0.5, 3600.0));
   app.add_option("--assumed-length", flags->assumed_new_tokens, "tokens planned for where a request gives no limit")->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--drain-seconds", flags->drain_seconds, "after SIGTERM, for streams to end")->capture_default_str()->check(CLI::Range(0.0, 86400.0));
   AddBytesOption(app, "--max-body-bytes", &flags->max_body_bytes, "of one request");

@@ -324,7 +324,7 @@ TEST_F(SchedulerProcessTest, AFullQueueIs429AndWaitingIsBounded) {
 }
 
 TEST_F(SchedulerProcessTest, LostAndDoubledMessagesDoNotShow) {
-  Start({"--worker-timeout", "60"});
+  Start();
   AddWorker(Options(), /*loss=*/0.15);
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;
@@ -341,7 +341,7 @@ TEST_F(SchedulerProcessTest, LostAndDoubledMessagesDoNotShow) {
 }
 
 TEST_F(SchedulerProcessTest, AWorkerDiesAndANewOneIsUsed) {
-  Start({"--worker-timeout", "1"});
+  Start();
   FakeWorkerOptions options = Options();
   options.says = SaysForEver;
   options.pool_bytes = uint64_t{1} << 30;  // for both at once
