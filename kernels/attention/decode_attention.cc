@@ -1,4 +1,5 @@
-// Planning and running apart: Plan cuts the batch into units of work, Run lets threads take them and merges what they leave.
+// Planning and running apart: Plan cuts the batch into units of work, Run lets threads take them and merges
+// what they leave.
 #include "kernels/attention/decode_attention.h"
 
 #include <omp.h>
@@ -10,11 +11,13 @@
 
 #include "base/check.h"
 #include "kernels/attention/decode_kernel.h"
+#include "kernels/attention/work_range.h"
 
 namespace stria {
 namespace {
 
-// One KV head over `pages` pages of a sequence from `first_page`; the last one of a sequence takes all that is left, tail included.
+// One KV head over `pages` pages of a sequence from `first_page`; the last one of a sequence takes all that
+// is left, tail included.
 struct Unit {
   int sequence;
   int kv_head;
@@ -30,47 +33,22 @@ struct UnitGroup {
   int units;
 };
 
-// Pages per unit. Depends on the sequence's own length only, so its sums are added in the same order whatever runs beside it.
+// Pages per unit. Depends on the sequence's own length only, so its sums are added in the same order whatever
+// runs beside it.
 int PagesPerUnit(int pages) {
   constexpr int kMostUnits = 32;
   const int even = (pages + kMostUnits - 1) / kMostUnits;
   return std::max(1, (even + kChunkPages - 1) / kChunkPages) * kChunkPages;
 }
 
-// A range of units that its owner takes from the front and idle threads from the back.
-class alignas(64) WorkRange {
- public:
-  void Reset(uint32_t begin, uint32_t end) { state_.store(Pack(begin, end), std::memory_order_relaxed); }
-
-  // The next unit, or -1.
-  int TakeFront() {
-    return Take([](uint32_t begin, uint32_t end) { return std::pair(Pack(begin + 1, end), begin); });
-  }
-  int TakeBack() {
-    return Take([](uint32_t begin, uint32_t end) { return std::pair(Pack(begin, end - 1), end - 1); });
-  }
-
- private:
-  static uint64_t Pack(uint32_t begin, uint32_t end) { return uint64_t{end} << 32 | begin; }
-
-  template <class Step>
-  int Take(Step step) {
-    uint64_t state = state_.load(std::memory_order_relaxed);
-    for (;;) {
-      const uint32_t begin = static_cast<uint32_t>(state), end = static_cast<uint32_t>(state >> 32);
-      if (begin >= end) return -1;
-      const auto [after, unit] = step(begin, end);
-      if (state_.compare_exchange_weak(state, after, std::memory_order_relaxed)) return static_cast<int>(unit);
-    }
-  }
-
-  std::atomic<uint64_t> state_{0};
-};
-
 class PagedDecodeAttention final : public DecodeAttention {
  public:
   PagedDecodeAttention(const AttentionShape& shape, Target target, int threads)
-      : shape_(shape), decode_run_(STRIA_DISPATCH(target, DecodeRun)), threads_(threads), ranges_(threads), starts_(threads + 1),
+      : shape_(shape),
+        decode_run_(STRIA_DISPATCH(target, DecodeRun)),
+        threads_(threads),
+        ranges_(threads),
+        starts_(threads + 1),
         scores_(threads, std::vector<float>(shape.group() * kChunkPages * kPageTokens)) {
     STRIA_CHECK(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
     STRIA_CHECK(shape.heads % shape.kv_heads == 0 && shape.group() <= kMaxGroup);
@@ -89,8 +67,8 @@ class PagedDecodeAttention final : public DecodeAttention {
       for (int head = 0; head < shape_.kv_heads; ++head) {
         UnitGroup group = {static_cast<int>(units_.size()), 0};
         for (int page = 0; page < pages; page += step, ++group.units) {
-          units_.push_back({static_cast<int>(sequence), head, page, std::min(step, pages - page), page + step >= pages,
-                            static_cast<int>(groups_.size())});
+          units_.push_back({static_cast<int>(sequence), head, page, std::min(step, pages - page),
+                            page + step >= pages, static_cast<int>(groups_.size())});
         }
         groups_.push_back(group);
         total_pages += pages;
@@ -103,7 +81,8 @@ class PagedDecodeAttention final : public DecodeAttention {
     size_t done = 0;
     int thread = 0;
     for (size_t unit = 0; unit < units_.size(); ++unit) {
-      while (thread <= threads_ && done * threads_ >= thread * total_pages) starts_[thread++] = static_cast<int>(unit);
+      while (thread <= threads_ && done * threads_ >= thread * total_pages)
+        starts_[thread++] = static_cast<int>(unit);
       done += units_[unit].pages;
     }
     while (thread <= threads_) starts_[thread++] = static_cast<int>(units_.size());
@@ -114,7 +93,8 @@ class PagedDecodeAttention final : public DecodeAttention {
       STRIA_CHECK(kv[i].sealed_pages * kPageTokens + kv[i].tail == tokens_[i]);
     }
     for (int i = 0; i < threads_; ++i) ranges_[i].Reset(starts_[i], starts_[i + 1]);
-    for (size_t i = 0; i < groups_.size(); ++i) open_units_[i].store(groups_[i].units, std::memory_order_relaxed);
+    for (size_t i = 0; i < groups_.size(); ++i)
+      open_units_[i].store(groups_[i].units, std::memory_order_relaxed);
 
 #pragma omp parallel num_threads(threads_)
     {
@@ -212,7 +192,8 @@ class PagedDecodeAttention final : public DecodeAttention {
 
 }  // namespace
 
-std::unique_ptr<DecodeAttention> DecodeAttention::Create(const AttentionShape& shape, Target target, int threads) {
+std::unique_ptr<DecodeAttention> DecodeAttention::Create(const AttentionShape& shape, Target target,
+                                                         int threads) {
   return std::make_unique<PagedDecodeAttention>(shape, target, threads);
 }
 

@@ -1,5 +1,6 @@
-// One case table drives every (width of keys, width of values, shape, target, length) against the double reference over the
-// same pages. The bounds are for reading alone; what a format itself costs is tested beside it.
+// One case table drives every (width of keys, width of values, shape, target, length) against the double
+// reference over the same pages. The bounds are for reading alone; what a format itself costs is tested
+// beside it.
 #include "kernels/attention/decode_attention.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,8 @@ struct Cache {
   }
 
   SequenceKv View() const {
-    return {key_pages.data(), value_pages.data(), static_cast<int>(key_pages.size()), key_ring.data(), value_tail.data(), tail};
+    return {key_pages.data(), value_pages.data(), static_cast<int>(key_pages.size()),
+            key_ring.data(),  value_tail.data(),  tail};
   }
 };
 
@@ -82,10 +84,12 @@ Cache MakeCache(const AttentionShape& shape, int tokens, Key key, Value value, W
     if (count < kPageTokens) break;
     const auto [key_width, value_width] = widths(begin / kPageTokens);
     cache.memory.push_back(AllocatePage(KeyPageBytes(shape, key_width)));
-    SealKeys(Target::kPortable, shape, key_width, {cache.key_ring.data(), kPageTokens * dim}, cache.memory.back().get());
+    SealKeys(Target::kPortable, shape, key_width, {cache.key_ring.data(), kPageTokens * dim},
+             cache.memory.back().get());
     cache.key_pages.push_back({cache.memory.back().get(), key_width});
     cache.memory.push_back(AllocatePage(ValuePageBytes(shape, value_width)));
-    SealValues(Target::kPortable, shape, value_width, {cache.value_tail.data(), kPageTokens * dim}, cache.memory.back().get());
+    SealValues(Target::kPortable, shape, value_width, {cache.value_tail.data(), kPageTokens * dim},
+               cache.memory.back().get());
     cache.value_pages.push_back({cache.memory.back().get(), value_width});
     std::fill(cache.value_tail.begin(), cache.value_tail.end(), Half{0xffff});
   }
@@ -98,7 +102,9 @@ struct RandomNumbers {
   float Key(int h, int t, int c) const {
     return Normal(seed, 1, (uint64_t(h) << 40) + (uint64_t(t) << 10) + c) + 2 * Normal(seed, 2, h * 1024 + c);
   }
-  float Value(int h, int t, int c) const { return Normal(seed, 3, (uint64_t(h) << 40) + (uint64_t(t) << 10) + c); }
+  float Value(int h, int t, int c) const {
+    return Normal(seed, 3, (uint64_t(h) << 40) + (uint64_t(t) << 10) + c);
+  }
   std::vector<float> Queries(const AttentionShape& shape) const {
     std::vector<float> q(shape.heads * shape.head_dim);
     for (size_t i = 0; i < q.size(); ++i) q[i] = 1.5f * Normal(seed, 4, i);
@@ -119,8 +125,8 @@ std::vector<float> Reference(const Cache& cache, const std::vector<float>& q) {
   return out;
 }
 
-std::vector<float> Attend(const AttentionShape& shape, Target target, int threads, const std::vector<SequenceKv>& kv,
-                          const std::vector<float>& q) {
+std::vector<float> Attend(const AttentionShape& shape, Target target, int threads,
+                          const std::vector<SequenceKv>& kv, const std::vector<float>& q) {
   const auto attention = DecodeAttention::Create(shape, target, threads);
   std::vector<int> tokens;
   for (const SequenceKv& s : kv) tokens.push_back(s.sealed_pages * kPageTokens + s.tail);
@@ -140,14 +146,17 @@ double RelativeError(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(difference / norm);
 }
 
-// Reading error allowed, relative to the output: one 8-bit digit of the query (keys of 2 and 4 bits) or of the probabilities
-// (values of 2 and 4 bits), 16 bits for INT8, float rounding for FP16.
+// Reading error allowed, relative to the output: one 8-bit digit of the query (keys of 2 and 4 bits) or of
+// the probabilities (values of 2 and 4 bits), 16 bits for INT8, float rounding for FP16.
 double ReadingBound(Width key_width, Width value_width) {
-  const auto bound = [](Width width, double digit) { return width == Width::kFp16 ? 3e-6 : width == Width::kInt8 ? 2e-4 : digit; };
+  const auto bound = [](Width width, double digit) {
+    return width == Width::kFp16 ? 3e-6 : width == Width::kInt8 ? 2e-4 : digit;
+  };
   return bound(key_width, 0.015) + bound(value_width, 0.01);
 }
 
-const AttentionShape kShapes[] = {{1, 1, 16}, {6, 2, 64}, {4, 1, 80}, {7, 1, 128}, {6, 1, 48}, {16, 1, 32}, {2, 2, 256}};
+const AttentionShape kShapes[] = {{1, 1, 16}, {6, 2, 64},  {4, 1, 80}, {7, 1, 128},
+                                  {6, 1, 48}, {16, 1, 32}, {2, 2, 256}};
 
 TEST(DecodeAttentionTest, EqualsReferenceForEveryWidthShapeLengthAndTarget) {
   for (const AttentionShape& shape : kShapes) {
@@ -155,14 +164,17 @@ TEST(DecodeAttentionTest, EqualsReferenceForEveryWidthShapeLengthAndTarget) {
     const std::vector<float> q = random.Queries(shape);
     for (Width key_width : kAllWidths) {
       for (Width value_width : kAllWidths) {
-        const auto lengths = key_width == value_width ? std::vector{1, 63, 64, 65, 127, 128, 129, 331} : std::vector{65, 259};
+        const auto lengths =
+            key_width == value_width ? std::vector{1, 63, 64, 65, 127, 128, 129, 331} : std::vector{65, 259};
         for (int tokens : lengths) {
-          const Cache cache = MakeCache(shape, tokens, random, [&](int) { return std::pair(key_width, value_width); });
+          const Cache cache =
+              MakeCache(shape, tokens, random, [&](int) { return std::pair(key_width, value_width); });
           const std::vector<float> expected = Reference(cache, q);
           for (Target target : AvailableTargets()) {
-            EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), expected), ReadingBound(key_width, value_width))
-                << Name(target) << " keys " << Name(key_width) << " values " << Name(value_width) << " head_dim " << shape.head_dim
-                << " group " << shape.group() << " tokens " << tokens;
+            EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), expected),
+                      ReadingBound(key_width, value_width))
+                << Name(target) << " keys " << Name(key_width) << " values " << Name(value_width)
+                << " head_dim " << shape.head_dim << " group " << shape.group() << " tokens " << tokens;
           }
         }
       }
@@ -175,23 +187,28 @@ TEST(DecodeAttentionTest, MixedPagesAndAFullTail) {
   const AttentionShape shape = {6, 2, 64};
   const RandomNumbers random{5};
   const std::vector<float> q = random.Queries(shape);
-  Cache cache = MakeCache(shape, 23 * 64, random, [](int page) { return std::pair(kAllWidths[page * 7 % 4], kAllWidths[page * 5 / 3 % 4]); });
+  Cache cache = MakeCache(shape, 23 * 64, random, [](int page) {
+    return std::pair(kAllWidths[page * 7 % 4], kAllWidths[page * 5 / 3 % 4]);
+  });
   for (int tail : {0, 1, 64}) {
     cache.SetTail(tail, random, 23 * 64);
     const std::vector<float> expected = Reference(cache, q);
     for (Target target : AvailableTargets()) {
-      EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), expected), 0.02) << Name(target) << " tail " << tail;
+      EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), expected), 0.02)
+          << Name(target) << " tail " << tail;
     }
   }
 }
 
-// Reading adds little to what the format itself costs: here the format's error is taken against the same numbers in FP16.
+// Reading adds little to what the format itself costs: here the format's error is taken against the same
+// numbers in FP16.
 TEST(DecodeAttentionTest, ReadingErrorIsSmallBesideTheFormats) {
   const AttentionShape shape = {9, 3, 64};
   const RandomNumbers random{6};
   const std::vector<float> q = random.Queries(shape);
   const int tokens = 1024;
-  const std::vector<float> exact = Reference(MakeCache(shape, tokens, random, [](int) { return std::pair(Width::kFp16, Width::kFp16); }), q);
+  const std::vector<float> exact = Reference(
+      MakeCache(shape, tokens, random, [](int) { return std::pair(Width::kFp16, Width::kFp16); }), q);
   double previous = 10;
   for (Width width : {Width::kInt2, Width::kInt4, Width::kInt8}) {
     const Cache cache = MakeCache(shape, tokens, random, [&](int) { return std::pair(width, width); });
@@ -201,7 +218,8 @@ TEST(DecodeAttentionTest, ReadingErrorIsSmallBesideTheFormats) {
     previous = format_error;
     for (Target target : AvailableTargets()) {
       const double reading_error = RelativeError(Attend(shape, target, 1, {cache.View()}, q), expected);
-      RecordProperty(std::string(Name(target)) + "_" + Name(width), std::to_string(reading_error / format_error));
+      RecordProperty(std::string(Name(target)) + "_" + Name(width),
+                     std::to_string(reading_error / format_error));
       EXPECT_LT(reading_error, format_error / 4) << Name(target) << " " << Name(width);
     }
   }
@@ -227,15 +245,18 @@ TEST(DecodeAttentionTest, AloneAmongOthersAndOnTwoThreadsTheSameBits) {
   }
   for (Target target : AvailableTargets()) {
     const std::vector<float> one_thread = Attend(shape, target, 1, batch, q);
-    for (int threads : {2, 3}) EXPECT_EQ(Attend(shape, target, threads, batch, q), one_thread) << Name(target);
+    for (int threads : {2, 3})
+      EXPECT_EQ(Attend(shape, target, threads, batch, q), one_thread) << Name(target);
     for (int i : {0, 7, 31}) {
       const std::vector<float> alone = Attend(shape, target, 1, {batch[i]}, queries[i]);
-      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), one_thread.begin() + i * alone.size())) << Name(target) << " sequence " << i;
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), one_thread.begin() + i * alone.size()))
+          << Name(target) << " sequence " << i;
     }
   }
 }
 
-// A channel far from zero in all keys: a scale per channel loses nothing, one per token would lose the other channels.
+// A channel far from zero in all keys: a scale per channel loses nothing, one per token would lose the other
+// channels.
 TEST(DecodeAttentionTest, KeyChannelsWithALargeBias) {
   const AttentionShape shape = {2, 1, 64};
   const RandomNumbers plain{11};
@@ -243,11 +264,14 @@ TEST(DecodeAttentionTest, KeyChannelsWithALargeBias) {
   const auto value = [&](int h, int t, int c) { return plain.Value(h, t, c); };
   std::vector<float> q = plain.Queries(shape);
   const int tokens = 256;
-  const std::vector<float> exact = Reference(MakeCache(shape, tokens, key, value, [](int) { return std::pair(Width::kFp16, Width::kFp16); }), q);
+  const std::vector<float> exact = Reference(
+      MakeCache(shape, tokens, key, value, [](int) { return std::pair(Width::kFp16, Width::kFp16); }), q);
   for (const auto& [width, bound] : {std::pair(Width::kInt4, 0.25), std::pair(Width::kInt2, 0.9)}) {
-    const Cache cache = MakeCache(shape, tokens, key, value, [&](int) { return std::pair(width, Width::kFp16); });
+    const Cache cache =
+        MakeCache(shape, tokens, key, value, [&](int) { return std::pair(width, Width::kFp16); });
     for (Target target : AvailableTargets()) {
-      EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), exact), bound) << Name(target) << Name(width);
+      EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), exact), bound)
+          << Name(target) << Name(width);
     }
     // The same bits spent on one scale and middle per token.
     const float levels = static_cast<float>((1 << Bits(width)) - 1);
@@ -259,12 +283,14 @@ TEST(DecodeAttentionTest, KeyChannelsWithALargeBias) {
       for (int c = 0; c < 64; ++c) x[c] = min + scale * std::nearbyint((x[c] - min) / scale);
     }
     const auto per_token = [&](int, int t, int c) { return rounded[t * 64 + c]; };
-    const Cache worse = MakeCache(shape, tokens, per_token, value, [](int) { return std::pair(Width::kFp16, Width::kFp16); });
+    const Cache worse =
+        MakeCache(shape, tokens, per_token, value, [](int) { return std::pair(Width::kFp16, Width::kFp16); });
     EXPECT_GT(RelativeError(Reference(worse, q), exact), bound) << Name(width);
   }
 }
 
-// 128K tokens, one of which the query asks for: sums in too few bits would drown it, and the error must not grow with length.
+// 128K tokens, one of which the query asks for: sums in too few bits would drown it, and the error must not
+// grow with length.
 TEST(DecodeAttentionTest, NeedleAmong128KTokens) {
   const AttentionShape shape = {1, 1, 64};
   const RandomNumbers random{12};
@@ -305,10 +331,12 @@ TEST(DecodeAttentionTest, HugeLogitsPickOneToken) {
   std::vector<float> q(64, 300.0f);
   const Cache cache = MakeCache(
       shape, 200, [](int, int t, int) { return t == 70 ? 200.0f : -200.0f + t; },  // logits of about ±4.8e5
-      [&](int h, int t, int c) { return random.Value(h, t, c); }, [](int) { return std::pair(Width::kFp16, Width::kFp16); });
+      [&](int h, int t, int c) { return random.Value(h, t, c); },
+      [](int) { return std::pair(Width::kFp16, Width::kFp16); });
   for (Target target : AvailableTargets()) {
     const std::vector<float> out = Attend(shape, target, 1, {cache.View()}, q);
-    for (int c = 0; c < 64; ++c) EXPECT_NEAR(out[c], ToFloat(ToHalf(random.Value(0, 70, c))), 1e-6) << Name(target);
+    for (int c = 0; c < 64; ++c)
+      EXPECT_NEAR(out[c], ToFloat(ToHalf(random.Value(0, 70, c))), 1e-6) << Name(target);
   }
 }
 
@@ -319,19 +347,24 @@ TEST(DecodeAttentionTest, InfiniteAndNanInputsStayInTheirHead) {
   const std::vector<float> q = random.Queries(shape);
   for (Width width : kAllWidths) {
     const Cache good = MakeCache(shape, 200, random, [&](int) { return std::pair(width, width); });
-    for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    for (float bad :
+         {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::nanf("")}) {
       const Cache cache = MakeCache(
-          shape, 200, [&](int h, int t, int c) { return h == 0 && t == 3 && c == 4 ? bad : random.Key(h, t, c); },
+          shape, 200,
+          [&](int h, int t, int c) { return h == 0 && t == 3 && c == 4 ? bad : random.Key(h, t, c); },
           [&](int h, int t, int c) { return h == 0 && t == 5 && c == 6 ? bad : random.Value(h, t, c); },
           [&](int) { return std::pair(width, width); });
       for (Target target : AvailableTargets()) {
-        const std::vector<float> out = Attend(shape, target, 1, {cache.View()}, q), clean = Attend(shape, target, 1, {good.View()}, q);
+        const std::vector<float> out = Attend(shape, target, 1, {cache.View()}, q),
+                                 clean = Attend(shape, target, 1, {good.View()}, q);
         EXPECT_FALSE(std::isfinite(out[6])) << Name(target) << " " << Name(width) << " " << bad;
-        EXPECT_TRUE(std::equal(out.begin() + 64, out.end(), clean.begin() + 64)) << Name(target) << " " << Name(width);
+        EXPECT_TRUE(std::equal(out.begin() + 64, out.end(), clean.begin() + 64))
+            << Name(target) << " " << Name(width);
         std::vector<float> bad_q = q;
         bad_q[70] = bad;
         const std::vector<float> bad_out = Attend(shape, target, 1, {good.View()}, bad_q);
-        EXPECT_TRUE(std::equal(bad_out.begin(), bad_out.begin() + 64, clean.begin())) << Name(target) << " " << Name(width);
+        EXPECT_TRUE(std::equal(bad_out.begin(), bad_out.begin() + 64, clean.begin()))
+            << Name(target) << " " << Name(width);
       }
     }
   }

@@ -22,12 +22,12 @@ struct KvRun {
 
 struct DecodeRunArgs {
   int head_dim = 0;
-  int group = 0;            // query heads that read this KV head
+  int group = 0;             // query heads that read this KV head
   const float* q = nullptr;  // [group, head_dim]
-  float q_scale = 0;        // log2(e) / √head_dim
+  float q_scale = 0;         // log2(e) / √head_dim
   KvRun run;
-  KvRun ahead;              // what this thread reads next: prefetched while the last pages of `run` are worked on
-  float* scores = nullptr;  // scratch [group, kChunkPages · 64]
+  KvRun ahead;  // what this thread reads next: prefetched while the last pages of `run` are worked on
+  float* scores = nullptr;   // scratch [group, kChunkPages · 64]
   float* partial = nullptr;  // [group, PartialFloats]: Σ p·v [head_dim], Σ p, max; p = 2^(score − max)
 };
 

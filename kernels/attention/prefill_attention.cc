@@ -16,7 +16,8 @@ namespace {
 using Kernel = void (*)(const PrefillBlockArgs&);
 
 Kernel KernelFor(Target target) {
-  if (target == Target::kAvx512Vnni && __builtin_cpu_supports("avx512bf16")) return &avx512bf16::PrefillBlockBf16;
+  if (target == Target::kAvx512Vnni && __builtin_cpu_supports("avx512bf16"))
+    return &avx512bf16::PrefillBlockBf16;
   return STRIA_DISPATCH(target, PrefillBlock);
 }
 
@@ -68,7 +69,8 @@ class BlockedPrefillAttention final : public PrefillAttention {
 
 }  // namespace
 
-std::unique_ptr<PrefillAttention> PrefillAttention::Create(const AttentionShape& shape, Target target, int threads) {
+std::unique_ptr<PrefillAttention> PrefillAttention::Create(const AttentionShape& shape, Target target,
+                                                           int threads) {
   return std::make_unique<BlockedPrefillAttention>(shape, target, threads);
 }
 

@@ -14,7 +14,8 @@ namespace stria {
 namespace {
 
 float Normal(uint64_t seed, uint64_t i) {
-  return static_cast<float>(std::sqrt(-2 * std::log(Uniform(seed, 0, i) + 1e-12)) * std::cos(2 * M_PI * Uniform(seed, 1, i)));
+  return static_cast<float>(std::sqrt(-2 * std::log(Uniform(seed, 0, i) + 1e-12)) *
+                            std::cos(2 * M_PI * Uniform(seed, 1, i)));
 }
 
 // A staged prompt. Behind its `tokens` tokens the staging holds NaN, as unwritten memory may.
@@ -26,8 +27,12 @@ struct Prompt {
   std::vector<float> q;
 
   Prompt(const AttentionShape& shape, int tokens, float key_bias)
-      : shape(shape), tokens(tokens), capacity(tokens + 70), keys(size_t{1} * shape.kv_heads * capacity * shape.head_dim, Half{0xffff}),
-        values(keys.size(), Half{0xffff}), q(size_t{1} * tokens * shape.heads * shape.head_dim) {
+      : shape(shape),
+        tokens(tokens),
+        capacity(tokens + 70),
+        keys(size_t{1} * shape.kv_heads * capacity * shape.head_dim, Half{0xffff}),
+        values(keys.size(), Half{0xffff}),
+        q(size_t{1} * tokens * shape.heads * shape.head_dim) {
     const int dim = shape.head_dim;
     for (int h = 0; h < shape.kv_heads; ++h) {
       for (int i = 0; i < tokens * dim; ++i) {
@@ -53,7 +58,8 @@ struct Prompt {
 
   std::vector<float> Run(PrefillAttention& attention, int chunk) const {
     std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
-    for (int begin = 0; begin < tokens; begin += chunk) attention.Run(Args(begin, std::min(tokens, begin + chunk), out.data()));
+    for (int begin = 0; begin < tokens; begin += chunk)
+      attention.Run(Args(begin, std::min(tokens, begin + chunk), out.data()));
     return out;
   }
 
@@ -70,13 +76,15 @@ struct Prompt {
         block.group = shape.group();
         block.rows = std::min(block_rows, tokens - first);
         block.first_position = first;
-        block.q_scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(shape.head_dim)));
+        block.q_scale =
+            static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(shape.head_dim)));
         block.row_stride = shape.heads * shape.head_dim;
         block.q = args.q + h * shape.group() * shape.head_dim;
         block.out = args.out + h * shape.group() * shape.head_dim;
         block.keys = keys.data() + h * args.keys.head_stride;
         block.values = values.data() + h * args.values.head_stride;
-        block.scratch = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64 / sizeof(float);
+        block.scratch =
+            scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64 / sizeof(float);
         kernel(block);
       }
     }
@@ -126,7 +134,8 @@ TEST_P(PrefillAttentionTest, ChunksAndThreadsChangeNothingButRounding) {
   EXPECT_EQ(prompt.Run(*PrefillAttention::Create(prompt.shape, GetParam(), 2), 333), whole);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, PrefillAttentionTest, testing::ValuesIn(AvailableTargets().begin(), AvailableTargets().end()),
+INSTANTIATE_TEST_SUITE_P(Targets, PrefillAttentionTest,
+                         testing::ValuesIn(AvailableTargets().begin(), AvailableTargets().end()),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
 TEST(PrefillBf16Test, EmulatedKernelStaysWithinItsBound) {
@@ -139,7 +148,8 @@ TEST(PrefillBf16Test, EmulatedKernelStaysWithinItsBound) {
   }
 }
 
-// Without taking off what keys have in common, a bias of 200 would leave bfloat16 steps as large as the keys themselves.
+// Without taking off what keys have in common, a bias of 200 would leave bfloat16 steps as large as the keys
+// themselves.
 TEST(PrefillBf16Test, KeysWithALargeCommonBiasLoseNothing) {
   const Prompt prompt({6, 2, 64}, 150, 200);
   EXPECT_LT(RelativeError(prompt.RunBf16(&portable::PrefillBlockBf16), prompt.Reference()), 2 * kBf16Bound);

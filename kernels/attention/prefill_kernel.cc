@@ -1,8 +1,9 @@
-// Flash attention over one block of query rows (kernels/attention/prefill_kernel.h), in terms of kernels/simd.
+// Flash attention over one block of query rows (kernels/attention/prefill_kernel.h), in terms of
+// kernels/simd.
 //
-// Both products, S = Q Kᵀ and O += P V, are the same register tile over 32-bit words: a word is one float, or two bfloat16
-// neighbours of the inner index. The right-hand side is packed in panels [inner words][panel lanes], so a tile step is one
-// broadcast word of a row times a few vectors of the panel.
+// Both products, S = Q Kᵀ and O += P V, are the same register tile over 32-bit words: a word is one float, or
+// two bfloat16 neighbours of the inner index. The right-hand side is packed in panels [inner words][panel
+// lanes], so a tile step is one broadcast word of a row times a few vectors of the panel.
 #include "kernels/attention/prefill_kernel.h"
 
 #include <cstring>
@@ -32,10 +33,12 @@ struct Bf16 {
 
 // c[r][lane] (+)= Σ_word a[r][word] · b[word][lane] for kTileRows rows and kVectors vectors of lanes.
 template <class A, int kVectors>
-void Tile(const char* a, size_t a_stride, const char* b, int words, float* c, size_t c_stride, bool accumulate) {
+void Tile(const char* a, size_t a_stride, const char* b, int words, float* c, size_t c_stride,
+          bool accumulate) {
   F sum[kTileRows][kVectors];
   for (int r = 0; r < kTileRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? Load(c + r * c_stride + v * kLanes) : Set(0.0f);
+    for (int v = 0; v < kVectors; ++v)
+      sum[r][v] = accumulate ? Load(c + r * c_stride + v * kLanes) : Set(0.0f);
   }
   for (int word = 0; word < words; ++word) {
     I right[kVectors];
@@ -54,7 +57,10 @@ template <class A>
 class Block {
  public:
   explicit Block(const PrefillBlockArgs& args)
-      : args_(args), dim_(args.head_dim), rows_(args.rows * args.group), value_vectors_(dim_ % (2 * kLanes) == 0 ? 2 : 1) {
+      : args_(args),
+        dim_(args.head_dim),
+        rows_(args.rows * args.group),
+        value_vectors_(dim_ % (2 * kLanes) == 0 ? 2 : 1) {
     float* at = args.scratch;
     const auto take = [&](size_t floats) { return std::exchange(at, at + floats); };
     q_ = take(size_t{1} * kPrefillRows * dim_);
@@ -103,7 +109,8 @@ class Block {
     }
   }
 
-  // A vector that all keys have in common changes no softmax. Taken off, it leaves bfloat16 its digits for what differs.
+  // A vector that all keys have in common changes no softmax. Taken off, it leaves bfloat16 its digits for
+  // what differs.
   void FindCentre() {
     const int keys = args_.first_position + args_.rows < 64 ? args_.first_position + args_.rows : 64;
     for (int c = 0; c < dim_; c += kLanes) {
@@ -141,7 +148,8 @@ class Block {
         const auto row = [&](int t) {
           return t < count ? LoadHalf(args_.values + size_t{1} * (begin + t) * dim_ + c) : Set(0.0f);
         };
-        float* to = values_ + (c / panel_lanes * (kPrefillKeys / kPerWord) + word) * panel_lanes + c % panel_lanes;
+        float* to =
+            values_ + (c / panel_lanes * (kPrefillKeys / kPerWord) + word) * panel_lanes + c % panel_lanes;
         if constexpr (kPerWord == 1) {
           Store(to, row(word));
         } else {
@@ -169,10 +177,12 @@ class Block {
     float* const scores = scores_ + first_row * kPrefillKeys;
     for (int panel = 0; panel < padded; panel += kPanelKeys) {
       Tile<A, kKeyVectors>(reinterpret_cast<const char*>(q_) + first_row * row_bytes(), row_bytes(),
-                           reinterpret_cast<const char*>(keys_ + panel * words), words, scores + panel, kPrefillKeys, false);
+                           reinterpret_cast<const char*>(keys_ + panel * words), words, scores + panel,
+                           kPrefillKeys, false);
     }
     Element* const p = reinterpret_cast<Element*>(probabilities_) + first_row * kPrefillKeys;
-    for (int r = 0; r < kTileRows; ++r) Softmax(first_row + r, begin, count, padded, scores + r * kPrefillKeys, p + r * kPrefillKeys);
+    for (int r = 0; r < kTileRows; ++r)
+      Softmax(first_row + r, begin, count, padded, scores + r * kPrefillKeys, p + r * kPrefillKeys);
     const int panel_lanes = value_vectors_ * kLanes;
     for (int c = 0; c < dim_; c += panel_lanes) {
       const char* a = reinterpret_cast<const char*>(p);
@@ -193,7 +203,8 @@ class Block {
     return visible < count ? visible : count;
   }
 
-  // Turns the scores of one row into probabilities up to a common factor, and brings what is summed so far to the same factor.
+  // Turns the scores of one row into probabilities up to a common factor, and brings what is summed so far to
+  // the same factor.
   void Softmax(int row, int begin, int count, int padded, float* scores, Element* p) {
     const int seen = row < rows_ ? Visible(row, begin, count) : 0;
     if (seen <= 0) {

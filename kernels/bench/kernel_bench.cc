@@ -1,5 +1,6 @@
-// How close the kernels come to what the memory allows. Shapes of SmolLM2-135M (30 layers, 9 query and 3 KV heads of 64), every
-// layer with pages of its own. Each time stands beside a read probe taken in the same moment; medians over the repetitions.
+// How close the kernels come to what the memory allows. Shapes of SmolLM2-135M (30 layers, 9 query and 3 KV
+// heads of 64), every layer with pages of its own. Each time stands beside a read probe taken in the same
+// moment; medians over the repetitions.
 #include <omp.h>
 
 #include <CLI/CLI.hpp>
@@ -46,7 +47,9 @@ double Median(std::vector<double> x) {
 }
 
 // Numbers in about (-2, 2), the same every time.
-float Number(uint64_t i) { return static_cast<float>(Uniform(1, 2, i) + Uniform(1, 3, i) + Uniform(1, 4, i) + Uniform(1, 5, i) - 2); }
+float Number(uint64_t i) {
+  return static_cast<float>(Uniform(1, 2, i) + Uniform(1, 3, i) + Uniform(1, 4, i) + Uniform(1, 5, i) - 2);
+}
 
 std::vector<Half> HalfBlock(const AttentionShape& shape, int tokens, uint64_t seed) {
   std::vector<Half> block(size_t{1} * shape.kv_heads * tokens * shape.head_dim);
@@ -60,7 +63,8 @@ std::vector<float> Floats(size_t n) {
   return x;
 }
 
-// The caches of all layers and sequences at one width, as the pool lays them out: runs of pages per (sequence, layer, kind).
+// The caches of all layers and sequences at one width, as the pool lays them out: runs of pages per
+// (sequence, layer, kind).
 class Caches {
  public:
   Caches(const Options& o, Width width) {
@@ -83,9 +87,11 @@ class Caches {
       for (int s = 0; s < o.sequences; ++s) {
         SequenceKv kv;
         kv.key_pages = refs_.data() + refs_.size();
-        for (int p = 0; p < pages; ++p, at += key_bytes) refs_.push_back({std::copy_n(static_cast<char*>(key), key_bytes, at) - key_bytes, width});
+        for (int p = 0; p < pages; ++p, at += key_bytes)
+          refs_.push_back({std::copy_n(static_cast<char*>(key), key_bytes, at) - key_bytes, width});
         kv.value_pages = refs_.data() + refs_.size();
-        for (int p = 0; p < pages; ++p, at += value_bytes) refs_.push_back({std::copy_n(static_cast<char*>(value), value_bytes, at) - value_bytes, width});
+        for (int p = 0; p < pages; ++p, at += value_bytes)
+          refs_.push_back({std::copy_n(static_cast<char*>(value), value_bytes, at) - value_bytes, width});
         kv.sealed_pages = pages;
         kv.key_ring = kv.value_tail = ring_.data();
         layer.push_back(kv);
@@ -126,21 +132,27 @@ nlohmann::json BenchDecode(const Options& o, Width width, ReadProbe& probe) {
     fractions.push_back(caches.bytes() / time / limit);
   }
   const double time = Median(seconds);
-  std::printf("decode  %-5s  %2d × %d tokens  %8.1f MB  %8.3f ms  %6.1f GB/s  %4.0f %% of read\n", Name(width), o.sequences,
-              o.tokens, caches.bytes() / 1e6, time * 1e3, caches.bytes() / time / 1e9, 100 * Median(fractions));
+  std::printf("decode  %-5s  %2d × %d tokens  %8.1f MB  %8.3f ms  %6.1f GB/s  %4.0f %% of read\n",
+              Name(width), o.sequences, o.tokens, caches.bytes() / 1e6, time * 1e3,
+              caches.bytes() / time / 1e9, 100 * Median(fractions));
   std::fflush(stdout);
-  return {{"bytes", caches.bytes()}, {"seconds", time}, {"gbps", caches.bytes() / time / 1e9}, {"fraction_of_read", Median(fractions)}};
+  return {{"bytes", caches.bytes()},
+          {"seconds", time},
+          {"gbps", caches.bytes() / time / 1e9},
+          {"fraction_of_read", Median(fractions)}};
 }
 
 // Sealing one page of keys and one of values in every layer, one thread.
 nlohmann::json BenchSeal(const Options& o, Width width) {
   const std::vector<Half> block = HalfBlock(o.shape, kPageTokens * o.layers, 3);
-  std::unique_ptr<char, decltype(&std::free)> page(static_cast<char*>(std::aligned_alloc(64, KeyPageBytes(o.shape, Width::kFp16))), &std::free);
+  std::unique_ptr<char, decltype(&std::free)> page(
+      static_cast<char*>(std::aligned_alloc(64, KeyPageBytes(o.shape, Width::kFp16))), &std::free);
   std::vector<double> seconds;
   for (int i = 0; i < 5 * o.repetitions; ++i) {
     seconds.push_back(Seconds([&] {
       for (int layer = 0; layer < o.layers; ++layer) {
-        const KvBlock tokens = {block.data() + layer * kPageTokens * o.shape.head_dim, kPageTokens * o.shape.head_dim};
+        const KvBlock tokens = {block.data() + layer * kPageTokens * o.shape.head_dim,
+                                kPageTokens * o.shape.head_dim};
         SealKeys(o.target, o.shape, width, tokens, page.get());
         SealValues(o.target, o.shape, width, tokens, page.get());
       }
@@ -158,7 +170,8 @@ nlohmann::json BenchCanary(const Options& o) {
     seconds.push_back(Seconds([&] {
       float out[kCanaryWidths];
       for (int layer = 0; layer < o.layers; ++layer) {
-        CanaryReading(o.target, o.shape, ring.data() + layer * kPageTokens * o.shape.head_dim, kPageTokens, q.data(), out);
+        CanaryReading(o.target, o.shape, ring.data() + layer * kPageTokens * o.shape.head_dim, kPageTokens,
+                      q.data(), out);
       }
     }));
   }
@@ -177,14 +190,18 @@ nlohmann::json BenchPrefill(const Options& o, int tokens) {
       constexpr int kChunk = 512;
       for (int begin = 0; begin < tokens; begin += kChunk) {
         const size_t at = size_t{1} * begin * o.shape.heads * o.shape.head_dim;
-        attention->Run({begin, std::min(tokens, begin + kChunk), q.data() + at, {keys.data(), ptrdiff_t{1} * tokens * o.shape.head_dim},
-                        {values.data(), ptrdiff_t{1} * tokens * o.shape.head_dim}, out.data() + at});
+        attention->Run({begin,
+                        std::min(tokens, begin + kChunk),
+                        q.data() + at,
+                        {keys.data(), ptrdiff_t{1} * tokens * o.shape.head_dim},
+                        {values.data(), ptrdiff_t{1} * tokens * o.shape.head_dim},
+                        out.data() + at});
       }
     }));
   }
   const double time = Median(seconds), flops = 2.0 * tokens * tokens * o.shape.heads * o.shape.head_dim;
-  std::printf("prefill %d tokens, one layer  %8.2f ms  %6.1f GFLOP/s  (× %d layers: %.3f s)\n", tokens, time * 1e3, flops / time / 1e9,
-              o.layers, time * o.layers);
+  std::printf("prefill %d tokens, one layer  %8.2f ms  %6.1f GFLOP/s  (× %d layers: %.3f s)\n", tokens,
+              time * 1e3, flops / time / 1e9, o.layers, time * o.layers);
   std::fflush(stdout);
   return {{"seconds_per_layer", time}, {"gflops", flops / time / 1e9}};
 }
@@ -207,14 +224,17 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "this machine cannot run target '%s'\n", target.c_str());
     return 2;
   }
-  if (o.tokens < kPageTokens || o.tokens % kPageTokens != 0 || o.sequences < 1 || o.threads < 1 || o.repetitions < 1) {
-    std::fprintf(stderr, "tokens must be a positive multiple of %d, the other numbers positive\n", kPageTokens);
+  if (o.tokens < kPageTokens || o.tokens % kPageTokens != 0 || o.sequences < 1 || o.threads < 1 ||
+      o.repetitions < 1) {
+    std::fprintf(stderr, "tokens must be a positive multiple of %d, the other numbers positive\n",
+                 kPageTokens);
     return 2;
   }
   o.target = *parsed;
 
   const auto wanted = [&](const char* what) { return only.empty() || only == what; };
-  nlohmann::json result = {{"target", target}, {"threads", o.threads}, {"tokens", o.tokens}, {"sequences", o.sequences}};
+  nlohmann::json result = {
+      {"target", target}, {"threads", o.threads}, {"tokens", o.tokens}, {"sequences", o.sequences}};
   std::printf("target %s, %d threads\n", target.c_str(), o.threads);
   if (wanted("decode")) {
     ReadProbe probe(size_t{256} << 20, o.threads);
@@ -227,7 +247,8 @@ int Main(int argc, char** argv) {
     }
   }
   if (wanted("seal")) {
-    for (Width width : {Width::kFp16, Width::kInt8, Width::kInt4, Width::kInt2}) result["seal"][Name(width)] = BenchSeal(o, width);
+    for (Width width : {Width::kFp16, Width::kInt8, Width::kInt4, Width::kInt2})
+      result["seal"][Name(width)] = BenchSeal(o, width);
   }
   if (wanted("canary")) result["canary"] = BenchCanary(o);
   if (wanted("prefill")) {

@@ -1,6 +1,7 @@
-// One pass over the ring: each key is loaded once, quantised at the three widths in registers, and dotted as it is and as its
-// codes with every query head. With x = middle + scale · (code − centre), the dot product of a quantised key is
-// Σ q (middle − centre · scale) + Σ (q scale) code: what does not depend on the key is added once.
+// One pass over the ring: each key is loaded once, quantised at the three widths in registers, and dotted as
+// it is and as its codes with every query head. With x = middle + scale · (code − centre), the dot product of
+// a quantised key is Σ q (middle − centre · scale) + Σ (q scale) code: what does not depend on the key is
+// added once.
 #include "kernels/canary/canary_kernel.h"
 
 #include <cmath>
@@ -26,7 +27,8 @@ struct alignas(64) ChannelQuantizers {
       for (int t = 0; t < valid; ++t) range.Include(LoadHalf(keys + t * dim + c));
       for (int w = 0; w < kWidths; ++w) {
         Half stored_scale[kLanes], stored_middle[kLanes];
-        const auto q = QuantizerVector::Make(range.min, range.max, range.bad, 2 << w, stored_scale, stored_middle);
+        const auto q =
+            QuantizerVector::Make(range.min, range.max, range.bad, 2 << w, stored_scale, stored_middle);
         Store(scale[w] + c, q.scale);
         Store(inverse[w] + c, q.inverse);
         Store(middle + c, q.middle);
@@ -41,8 +43,8 @@ struct alignas(64) Scores {
 
 // scores[g].of[variant][t], natural logarithm's softmax units.
 template <int G>
-void ScoreRing(const Half* keys, int valid, int dim, const ChannelQuantizers& quantizers, const float* q, float q_scale,
-               Scores* scores) {
+void ScoreRing(const Half* keys, int valid, int dim, const ChannelQuantizers& quantizers, const float* q,
+               float q_scale, Scores* scores) {
   alignas(64) float folded[kVariants][G][kMaxHeadDim];
   float base[kVariants][G];
   for (int g = 0; g < G; ++g) {
@@ -81,16 +83,18 @@ void ScoreRing(const Half* keys, int valid, int dim, const ChannelQuantizers& qu
   }
   for (int g = 0; g < G; ++g) {
     for (int v = 0; v < kVariants; ++v) {
-      for (int t = valid; t < kPageTokens; ++t) scores[g].of[v][t] = -1e30f;  // weighs nothing, differs by nothing
+      for (int t = valid; t < kPageTokens; ++t)
+        scores[g].of[v][t] = -1e30f;  // weighs nothing, differs by nothing
     }
   }
 }
 
-// KL(softmax(exact) ‖ softmax(other)). With p the first softmax and e = (exact − other) less its mean under p, this is
-// log(1 + Σ p (exp(−e) − 1 + e)): no large terms cancel, so small readings keep their digits.
+// KL(softmax(exact) ‖ softmax(other)). With p the first softmax and e = (exact − other) less its mean under
+// p, this is log(1 + Σ p (exp(−e) − 1 + e)): no large terms cancel, so small readings keep their digits.
 float Divergence(const float* p, const float* exact, const float* other) {
   F mean = Set(0.0f);
-  for (int t = 0; t < kPageTokens; t += kLanes) mean = Fma(Load(p + t), Load(exact + t) - Load(other + t), mean);
+  for (int t = 0; t < kPageTokens; t += kLanes)
+    mean = Fma(Load(p + t), Load(exact + t) - Load(other + t), mean);
   const F shift = Set(ReduceAdd(mean)), one = Set(1.0f);
   F sum = Set(0.0f);
   for (int t = 0; t < kPageTokens; t += kLanes) {
@@ -102,7 +106,8 @@ float Divergence(const float* p, const float* exact, const float* other) {
 
 }  // namespace
 
-void CanaryReading(const AttentionShape& shape, const Half* key_ring, int valid, const float* q, float q_scale, float* out) {
+void CanaryReading(const AttentionShape& shape, const Half* key_ring, int valid, const float* q,
+                   float q_scale, float* out) {
   const int dim = shape.head_dim, group = shape.heads / shape.kv_heads;
   float sums[kWidths] = {};
   for (int h = 0; h < shape.kv_heads; ++h) {

@@ -7,6 +7,7 @@
 namespace stria {
 
 STRIA_DECLARE_TARGETS(void, CanaryReading,
-                      (const AttentionShape& shape, const Half* key_ring, int valid, const float* q, float q_scale, float* out))
+                      (const AttentionShape& shape, const Half* key_ring, int valid, const float* q,
+                       float q_scale, float* out))
 
 }  // namespace stria

@@ -25,7 +25,8 @@ std::vector<double> LogSoftmax(const float* q, const std::vector<float>& keys, i
 
 }  // namespace
 
-void CanaryReadingReference(const AttentionShape& shape, const Half* key_ring, int valid, const float* q, double* out) {
+void CanaryReadingReference(const AttentionShape& shape, const Half* key_ring, int valid, const float* q,
+                            double* out) {
   STRIA_CHECK(valid >= kCanaryMinKeys && valid <= kPageTokens);
   const int dim = shape.head_dim;
   std::fill_n(out, kCanaryWidths, 0.0);
@@ -42,7 +43,8 @@ void CanaryReadingReference(const AttentionShape& shape, const Half* key_ring, i
           max = std::max(max, keys[t * dim + c]);
         }
         const Quantizer quantizer = Quantizer::ForRange(min, max, finite, 2 << w);
-        for (int t = 0; t < valid; ++t) quantised[t * dim + c] = quantizer.Value(quantizer.Code(keys[t * dim + c]));
+        for (int t = 0; t < valid; ++t)
+          quantised[t * dim + c] = quantizer.Value(quantizer.Code(keys[t * dim + c]));
       }
       for (int head = h * shape.group(); head < (h + 1) * shape.group(); ++head) {
         const auto p = LogSoftmax(q + head * dim, keys, valid, dim);

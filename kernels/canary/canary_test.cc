@@ -16,7 +16,8 @@ namespace stria {
 namespace {
 
 float Normal(uint64_t seed, uint64_t i) {
-  return static_cast<float>(std::sqrt(-2 * std::log(Uniform(seed, 0, i) + 1e-12)) * std::cos(2 * M_PI * Uniform(seed, 1, i)));
+  return static_cast<float>(std::sqrt(-2 * std::log(Uniform(seed, 0, i) + 1e-12)) *
+                            std::cos(2 * M_PI * Uniform(seed, 1, i)));
 }
 
 struct Ring {
@@ -24,10 +25,12 @@ struct Ring {
   std::vector<Half> keys;  // slots past `valid` are NaN
   std::vector<float> q;
 
-  Ring(const AttentionShape& shape, int valid) : shape(shape), keys(shape.kv_heads * kPageTokens * shape.head_dim, Half{0xffff}) {
+  Ring(const AttentionShape& shape, int valid)
+      : shape(shape), keys(shape.kv_heads * kPageTokens * shape.head_dim, Half{0xffff}) {
     for (int h = 0; h < shape.kv_heads; ++h) {
       for (int i = 0; i < valid * shape.head_dim; ++i) {
-        keys[h * kPageTokens * shape.head_dim + i] = ToHalf(Normal(h, i) + 2 * Normal(50 + h, i % shape.head_dim));
+        keys[h * kPageTokens * shape.head_dim + i] =
+            ToHalf(Normal(h, i) + 2 * Normal(50 + h, i % shape.head_dim));
       }
     }
     for (int i = 0; i < shape.heads * shape.head_dim; ++i) q.push_back(2 * Normal(99, i));
@@ -47,7 +50,8 @@ TEST_P(CanaryTest, EqualsReferenceForEveryShapeAndCount) {
       CanaryReadingReference(shape, ring.keys.data(), valid, ring.q.data(), expected);
       CanaryReading(GetParam(), shape, ring.keys.data(), valid, ring.q.data(), got);
       for (int w = 0; w < kCanaryWidths; ++w) {
-        EXPECT_NEAR(got[w], expected[w], 2e-3 * expected[w] + 1e-7) << "width " << (2 << w) << " head_dim " << shape.head_dim << " valid " << valid;
+        EXPECT_NEAR(got[w], expected[w], 2e-3 * expected[w] + 1e-7)
+            << "width " << (2 << w) << " head_dim " << shape.head_dim << " valid " << valid;
       }
       // Step squared: each width is an order of magnitude or more below the one before.
       EXPECT_GT(expected[0], 5 * expected[1]);
@@ -60,7 +64,8 @@ TEST_P(CanaryTest, EqualsReferenceForEveryShapeAndCount) {
 TEST_P(CanaryTest, KeysThatQuantiseExactlyReadZero) {
   const AttentionShape shape = {2, 1, 64};
   Ring ring(shape, 64);
-  for (int i = 0; i < 64 * 64; ++i) ring.keys[i] = ToHalf(static_cast<float>(3 * ((i / 64 + i % 5) % 2)));  // 0 and 3 only
+  for (int i = 0; i < 64 * 64; ++i)
+    ring.keys[i] = ToHalf(static_cast<float>(3 * ((i / 64 + i % 5) % 2)));  // 0 and 3 only
   float got[kCanaryWidths];
   CanaryReading(GetParam(), shape, ring.keys.data(), 64, ring.q.data(), got);
   for (float reading : got) EXPECT_NEAR(reading, 0, 1e-6);
@@ -77,7 +82,8 @@ TEST_P(CanaryTest, BadKeysReadNan) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, CanaryTest, testing::ValuesIn(AvailableTargets().begin(), AvailableTargets().end()),
+INSTANTIATE_TEST_SUITE_P(Targets, CanaryTest,
+                         testing::ValuesIn(AvailableTargets().begin(), AvailableTargets().end()),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
 // The reading is about what a seal would do: the same number comes out of pages that were really sealed.
@@ -90,7 +96,8 @@ TEST(CanaryReferenceTest, MeasuresWhatSealingDoes) {
     std::vector<double> x(64);
     double sum = 0;
     for (int t = 0; t < 64; ++t) {
-      for (int c = 0; c < 64; ++c) x[t] += double{ring.q[head * 64 + c]} * keys[(head / 3 * 64 + t) * 64 + c] / 8;
+      for (int c = 0; c < 64; ++c)
+        x[t] += double{ring.q[head * 64 + c]} * keys[(head / 3 * 64 + t) * 64 + c] / 8;
       sum += std::exp(x[t]);
     }
     for (double& v : x) v -= std::log(sum);
@@ -100,7 +107,8 @@ TEST(CanaryReferenceTest, MeasuresWhatSealingDoes) {
   for (size_t i = 0; i < exact.size(); ++i) exact[i] = ToFloat(ring.keys[i]);
   for (int w = 0; w < kCanaryWidths; ++w) {
     const Width width = static_cast<Width>(2 << w);
-    const std::unique_ptr<void, decltype(&std::free)> page(std::aligned_alloc(64, KeyPageBytes(shape, width)), &std::free);
+    const std::unique_ptr<void, decltype(&std::free)> page(std::aligned_alloc(64, KeyPageBytes(shape, width)),
+                                                           &std::free);
     SealKeys(BestTarget(), shape, width, {ring.keys.data(), 64 * 64}, page.get());
     UnsealKeys(shape, {page.get(), width}, sealed.data());
     double kl = 0;

@@ -1,14 +1,16 @@
-// Where each number of a page lies (docs/formats.md draws it). For the kernels only: everyone else asks page_format.h for sizes.
+// Where each number of a page lies (docs/formats.md draws it). For the kernels only: everyone else asks
+// page_format.h for sizes.
 //
-// A page is a row of head slices, one per KV head. An FP16 slice is [64 tokens][head_dim] halves. A quantised slice is
+// A page is a row of head slices, one per KV head. An FP16 slice is [64 tokens][head_dim] halves. A quantised
+// slice is
 //   scales [n] FP16, middles [n] FP16   n = head_dim for keys (per channel), 64 for values (per token)
 //   codes                               a CodeMatrix
 // and stands for  x = middle + scale · (code − (2^bits − 1) / 2).
 //
-// Both dot products of attention sum over an inner index: q·k over channels, p·v over tokens. What is left is the lane: the
-// token of a key, the channel of a value. The CodeMatrix serves both: one 32-bit word holds four inner neighbours of one lane
-// (what one integer dot-product instruction reads), and a byte holds 8 / bits such codes, so that a 64-byte row is loaded
-// once and feeds 8 / bits dot products by shift and mask.
+// Both dot products of attention sum over an inner index: q·k over channels, p·v over tokens. What is left is
+// the lane: the token of a key, the channel of a value. The CodeMatrix serves both: one 32-bit word holds
+// four inner neighbours of one lane (what one integer dot-product instruction reads), and a byte holds 8 /
+// bits such codes, so that a 64-byte row is loaded once and feeds 8 / bits dot products by shift and mask.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +24,8 @@ inline constexpr int kRowLanes = 16;   // 32-bit words of one 64-byte row
 inline constexpr int kGroupInner = 4;  // inner neighbours in one word
 
 // Codes of `lanes` × `inner` elements, both multiples of 16: [lanes / 16][rows][16 lanes][4] bytes.
-// Inner group g = inner index / 4 lies in row g / places, at place g mod places: bits [place · bits, (place + 1) · bits) of each byte.
+// Inner group g = inner index / 4 lies in row g / places, at place g mod places: bits [place · bits, (place +
+// 1) · bits) of each byte.
 struct CodeMatrix {
   int bits;
   int lanes;

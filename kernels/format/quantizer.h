@@ -1,5 +1,6 @@
-// The one rule that turns a range of numbers into codes. Seal and canary share it, on every target, operation by operation:
-// each step is one correctly rounded float operation, so that all targets make the same bytes (compile with -ffp-contract=off).
+// The one rule that turns a range of numbers into codes. Seal and canary share it, on every target, operation
+// by operation: each step is one correctly rounded float operation, so that all targets make the same bytes
+// (compile with -ffp-contract=off).
 #pragma once
 
 #include <cmath>

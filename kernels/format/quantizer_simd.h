@@ -1,5 +1,5 @@
-// kernels/format/quantizer.h in vectors: the same float operations in the same order, so the same bits on every target
-// (compile with -ffp-contract=off).
+// kernels/format/quantizer.h in vectors: the same float operations in the same order, so the same bits on
+// every target (compile with -ffp-contract=off).
 #pragma once
 
 #include "kernels/format/page_layout.h"

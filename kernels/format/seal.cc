@@ -15,8 +15,8 @@ void SealValues(Target target, const AttentionShape& shape, Width width, KvBlock
   STRIA_DISPATCH(target, SealValues)(shape, width, tokens, page);
 }
 
-void AppendToken(Target target, const AttentionShape& shape, const float* k, const float* v, int slot, Half* key_block,
-                 Half* value_block, ptrdiff_t head_stride) {
+void AppendToken(Target target, const AttentionShape& shape, const float* k, const float* v, int slot,
+                 Half* key_block, Half* value_block, ptrdiff_t head_stride) {
   const int dim = shape.head_dim;
   const auto store = STRIA_DISPATCH(target, StoreHalves);
   for (int h = 0; h < shape.kv_heads; ++h) {

@@ -35,14 +35,16 @@ void SealKeySlice(const Half* x, int dim, uint8_t* slice) {
   for (int c = 0; c < dim; c += kLanes) {
     RangeVector range;
     for (int t = 0; t < kPageTokens; ++t) range.Include(LoadHalf(x + t * dim + c));
-    const auto quantizer = QuantizerVector::Make(range.min, range.max, range.bad, bits, scales + c, scales + dim + c);
+    const auto quantizer =
+        QuantizerVector::Make(range.min, range.max, range.bad, bits, scales + c, scales + dim + c);
     Store(q.middle + c, quantizer.middle);
     Store(q.inverse + c, quantizer.inverse);
   }
   for (int t = 0; t < kPageTokens; ++t) {
     uint32_t words[kMaxRanges / 4];  // four neighbouring channels each
     for (int c = 0; c < dim; c += kLanes) {
-      StoreLowBytes(words + c / 4, CodeOf<bits>(LoadHalf(x + t * dim + c), Load(q.middle + c), Load(q.inverse + c)));
+      StoreLowBytes(words + c / 4,
+                    CodeOf<bits>(LoadHalf(x + t * dim + c), Load(q.middle + c), Load(q.inverse + c)));
     }
     uint8_t* to = codes + (t / kRowLanes * rows * kRowLanes + t % kRowLanes) * 4;
     for (int row = 0; row < rows; ++row) {
@@ -56,11 +58,12 @@ void SealKeySlice(const Half* x, int dim, uint8_t* slice) {
 // ---- Values: a range is a token, over the channels of its head ----
 
 template <int bits, int... i>
-I PackFourTokensPerPlace(const Half* x, int dim, int channel, const Quantizers& q, int first_token, std::integer_sequence<int, i...>) {
+I PackFourTokensPerPlace(const Half* x, int dim, int channel, const Quantizers& q, int first_token,
+                         std::integer_sequence<int, i...>) {
   I packed = SetWord(0);
-  ((packed = Or(packed, ShiftLeft32<i % 4 * 8 + i / 4 * bits>(CodeOf<bits>(
-                            LoadHalf(x + (first_token + i) * dim + channel), Set(q.middle[first_token + i]),
-                            Set(q.inverse[first_token + i]))))),
+  ((packed = Or(packed, ShiftLeft32<i % 4 * 8 + i / 4 * bits>(
+                            CodeOf<bits>(LoadHalf(x + (first_token + i) * dim + channel),
+                                         Set(q.middle[first_token + i]), Set(q.inverse[first_token + i]))))),
    ...);
   return packed;
 }
@@ -81,16 +84,17 @@ void SealValueSlice(const Half* x, int dim, uint8_t* slice) {
     bad[t] = ReduceAdd(range.bad);
   }
   for (int t = 0; t < kPageTokens; t += kLanes) {
-    const auto quantizer =
-        QuantizerVector::Make(Load(min + t), Load(max + t), Load(bad + t), bits, scales + t, scales + kPageTokens + t);
+    const auto quantizer = QuantizerVector::Make(Load(min + t), Load(max + t), Load(bad + t), bits,
+                                                 scales + t, scales + kPageTokens + t);
     Store(q.middle + t, quantizer.middle);
     Store(q.inverse + t, quantizer.inverse);
   }
   for (int c = 0; c < dim; c += kLanes) {
     uint8_t* to = codes + (c / kRowLanes * kRows * kRowLanes + c % kRowLanes) * 4;
     for (int row = 0; row < kRows; ++row) {
-      StoreBytes(to + row * kRowLanes * 4, PackFourTokensPerPlace<bits>(x, dim, c, q, row * kTokensPerRow,
-                                                                        std::make_integer_sequence<int, kTokensPerRow>{}));
+      StoreBytes(to + row * kRowLanes * 4,
+                 PackFourTokensPerPlace<bits>(x, dim, c, q, row * kTokensPerRow,
+                                              std::make_integer_sequence<int, kTokensPerRow>{}));
     }
   }
 }

@@ -57,7 +57,8 @@ void SealKeysReference(const AttentionShape& shape, Width width, KvBlock tokens,
     const Half* x = tokens.data + h * tokens.head_stride;
     const auto slice = SliceOf(page, h * KeySliceBytes(dim, width), dim);
     QuantizeRanges(
-        Bits(width), dim, kPageTokens, [&](int channel, int token) { return ToFloat(x[token * dim + channel]); },
+        Bits(width), dim, kPageTokens,
+        [&](int channel, int token) { return ToFloat(x[token * dim + channel]); },
         [&](int channel, int token, int code) {
           slice.codes[matrix.ByteOf(token, channel)] |= static_cast<uint8_t>(code << matrix.ShiftOf(channel));
         },
@@ -74,7 +75,8 @@ void SealValuesReference(const AttentionShape& shape, Width width, KvBlock token
     const Half* x = tokens.data + h * tokens.head_stride;
     const auto slice = SliceOf(page, h * ValueSliceBytes(dim, width), kPageTokens);
     QuantizeRanges(
-        Bits(width), kPageTokens, dim, [&](int token, int channel) { return ToFloat(x[token * dim + channel]); },
+        Bits(width), kPageTokens, dim,
+        [&](int token, int channel) { return ToFloat(x[token * dim + channel]); },
         [&](int token, int channel, int code) {
           slice.codes[matrix.ByteOf(channel, token)] |= static_cast<uint8_t>(code << matrix.ShiftOf(token));
         },
@@ -94,7 +96,8 @@ void UnsealKeys(const AttentionShape& shape, PageRef page, float* out) {
     const CodeMatrix matrix = KeyCodes(dim, page.width);
     for (int channel = 0; channel < dim; ++channel) {
       const Quantizer q = {slice.scales[channel], slice.middles[channel], 0, CodeCentre(matrix.bits), 0};
-      for (int t = 0; t < kPageTokens; ++t) x[t * dim + channel] = q.Value(matrix.Get(slice.codes, t, channel));
+      for (int t = 0; t < kPageTokens; ++t)
+        x[t * dim + channel] = q.Value(matrix.Get(slice.codes, t, channel));
     }
   }
 }
@@ -111,7 +114,8 @@ void UnsealValues(const AttentionShape& shape, PageRef page, float* out) {
     const CodeMatrix matrix = ValueCodes(dim, page.width);
     for (int t = 0; t < kPageTokens; ++t) {
       const Quantizer q = {slice.scales[t], slice.middles[t], 0, CodeCentre(matrix.bits), 0};
-      for (int channel = 0; channel < dim; ++channel) x[t * dim + channel] = q.Value(matrix.Get(slice.codes, channel, t));
+      for (int channel = 0; channel < dim; ++channel)
+        x[t * dim + channel] = q.Value(matrix.Get(slice.codes, channel, t));
     }
   }
 }

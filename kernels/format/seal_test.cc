@@ -23,7 +23,8 @@ namespace {
 const AttentionShape kShapes[] = {{1, 1, 16}, {9, 3, 64}, {2, 1, 80}, {4, 2, 128}, {1, 1, 256}};
 
 float Number(uint64_t seed, uint64_t i) {
-  return static_cast<float>(std::sqrt(-2 * std::log(Uniform(seed, 0, i) + 1e-12)) * std::cos(2 * M_PI * Uniform(seed, 1, i)));
+  return static_cast<float>(std::sqrt(-2 * std::log(Uniform(seed, 0, i) + 1e-12)) *
+                            std::cos(2 * M_PI * Uniform(seed, 1, i)));
 }
 
 // 64 tokens of all heads inside a longer staging whose other tokens are NaN.
@@ -51,7 +52,8 @@ Block NormalBlock(const AttentionShape& shape) {
 struct Page {
   size_t bytes;
   std::unique_ptr<uint8_t, decltype(&std::free)> data;
-  explicit Page(size_t bytes) : bytes(bytes), data(static_cast<uint8_t*>(std::aligned_alloc(64, bytes + 64)), &std::free) {
+  explicit Page(size_t bytes)
+      : bytes(bytes), data(static_cast<uint8_t*>(std::aligned_alloc(64, bytes + 64)), &std::free) {
     std::memset(data.get(), 0xab, bytes + 64);
   }
   bool operator==(const Page& other) const { return std::memcmp(data.get(), other.data.get(), bytes) == 0; }
@@ -75,7 +77,8 @@ class SealTest : public testing::TestWithParam<Target> {
       Page values(ValuePageBytes(block.shape, width)), expected_values(values.bytes);
       SealValues(GetParam(), block.shape, width, block.View(), values.data.get());
       SealValuesReference(block.shape, width, block.View(), expected_values.data.get());
-      EXPECT_TRUE(values == expected_values) << "values " << Name(width) << " head_dim " << block.shape.head_dim;
+      EXPECT_TRUE(values == expected_values)
+          << "values " << Name(width) << " head_dim " << block.shape.head_dim;
       EXPECT_TRUE(values.NothingBehind());
     }
   }
@@ -91,11 +94,16 @@ TEST_P(SealTest, WritesTheReferencesBytesForUnusualNumbers) {
   ExpectReferenceBytes(Block(shape, [](int, int, int) { return 0.0f; }));
   ExpectReferenceBytes(Block(shape, [](int, int, int) { return -3.25f; }));
   ExpectReferenceBytes(Block(shape, [](int, int t, int c) { return (t + c) % 2 ? 65504.0f : -65504.0f; }));
-  ExpectReferenceBytes(Block(shape, [](int, int t, int c) { return 6e-8f * ((t * 7 + c) % 5); }));             // subnormal
-  ExpectReferenceBytes(Block(shape, [](int, int t, int c) { return 1000.0f + (t * 31 + c) % 3; }));             // bias ≫ range
-  ExpectReferenceBytes(Block(shape, [&](int, int t, int c) { return t == 9 && c == 5 ? kInf : 1.0f * t - c; }));
-  ExpectReferenceBytes(Block(shape, [&](int, int t, int c) { return t == 0 && c == 5 ? -kInf : 1.0f * t - c; }));
-  ExpectReferenceBytes(Block(shape, [&](int, int t, int c) { return t == 63 && c == 63 ? -std::nanf("7") : 1.0f * t - c; }));
+  ExpectReferenceBytes(
+      Block(shape, [](int, int t, int c) { return 6e-8f * ((t * 7 + c) % 5); }));  // subnormal
+  ExpectReferenceBytes(
+      Block(shape, [](int, int t, int c) { return 1000.0f + (t * 31 + c) % 3; }));  // bias ≫ range
+  ExpectReferenceBytes(
+      Block(shape, [&](int, int t, int c) { return t == 9 && c == 5 ? kInf : 1.0f * t - c; }));
+  ExpectReferenceBytes(
+      Block(shape, [&](int, int t, int c) { return t == 0 && c == 5 ? -kInf : 1.0f * t - c; }));
+  ExpectReferenceBytes(
+      Block(shape, [&](int, int t, int c) { return t == 63 && c == 63 ? -std::nanf("7") : 1.0f * t - c; }));
 }
 
 TEST_P(SealTest, AppendTokenRoundsIntoItsSlotOnly) {
@@ -105,7 +113,8 @@ TEST_P(SealTest, AppendTokenRoundsIntoItsSlotOnly) {
     for (size_t i = 0; i < k.size(); ++i) k[i] = Number(8, i), v[i] = 1e-7f * Number(9, i);
     k[3] = 1e6f;  // beyond FP16: infinity
     std::vector<Half> keys(size_t{1} * shape.kv_heads * kPageTokens * dim, Half{0xffff}), values(keys);
-    AppendToken(GetParam(), shape, k.data(), v.data(), 5, keys.data(), values.data(), ptrdiff_t{1} * kPageTokens * dim);
+    AppendToken(GetParam(), shape, k.data(), v.data(), 5, keys.data(), values.data(),
+                ptrdiff_t{1} * kPageTokens * dim);
     for (int h = 0; h < shape.kv_heads; ++h) {
       for (int t = 0; t < kPageTokens; ++t) {
         for (int c = 0; c < dim; ++c) {
@@ -118,7 +127,8 @@ TEST_P(SealTest, AppendTokenRoundsIntoItsSlotOnly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, SealTest, testing::ValuesIn(AvailableTargets().begin(), AvailableTargets().end()),
+INSTANTIATE_TEST_SUITE_P(Targets, SealTest,
+                         testing::ValuesIn(AvailableTargets().begin(), AvailableTargets().end()),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
 // ---- What a page means: worked out here from the formula, not from the code under test ----
@@ -161,7 +171,8 @@ TEST(PageFormatTest, EveryCodeHasABitFieldOfItsOwn) {
   }
 }
 
-// Every number comes back within half a step of the ideal quantiser, plus what storing scale and middle in FP16 can move it by.
+// Every number comes back within half a step of the ideal quantiser, plus what storing scale and middle in
+// FP16 can move it by.
 TEST(PageFormatTest, ErrorIsHalfAStepPerChannelOfKeysAndPerTokenOfValues) {
   for (const AttentionShape& shape : kShapes) {
     Block block = NormalBlock(shape);
@@ -170,7 +181,8 @@ TEST(PageFormatTest, ErrorIsHalfAStepPerChannelOfKeysAndPerTokenOfValues) {
     const auto x = [&](int h, int t, int c) { return ToFloat(block.at(h, t, c)); };
     const auto bound = [](float min, float max, int bits) {
       const float step = (max - min) / ((1 << bits) - 1);
-      return step / 2 + (max - min) / 2 * 0x1p-11f + std::max(std::abs(min), std::abs(max)) * 0x1p-11f + 1e-6f;
+      return step / 2 + (max - min) / 2 * 0x1p-11f + std::max(std::abs(min), std::abs(max)) * 0x1p-11f +
+             1e-6f;
     };
     for (Width width : {Width::kInt2, Width::kInt4, Width::kInt8}) {
       Page page(std::max(KeyPageBytes(shape, width), ValuePageBytes(shape, width)));
@@ -179,9 +191,11 @@ TEST(PageFormatTest, ErrorIsHalfAStepPerChannelOfKeysAndPerTokenOfValues) {
       for (int h = 0; h < shape.kv_heads; ++h) {
         for (int c = 0; c < dim; ++c) {
           float min = x(h, 0, c), max = min;
-          for (int t = 0; t < kPageTokens; ++t) min = std::min(min, x(h, t, c)), max = std::max(max, x(h, t, c));
+          for (int t = 0; t < kPageTokens; ++t)
+            min = std::min(min, x(h, t, c)), max = std::max(max, x(h, t, c));
           for (int t = 0; t < kPageTokens; ++t) {
-            ASSERT_NEAR(out[(h * kPageTokens + t) * dim + c], x(h, t, c), bound(min, max, Bits(width))) << Name(width);
+            ASSERT_NEAR(out[(h * kPageTokens + t) * dim + c], x(h, t, c), bound(min, max, Bits(width)))
+                << Name(width);
           }
         }
       }
@@ -192,7 +206,8 @@ TEST(PageFormatTest, ErrorIsHalfAStepPerChannelOfKeysAndPerTokenOfValues) {
           float min = x(h, t, 0), max = min;
           for (int c = 0; c < dim; ++c) min = std::min(min, x(h, t, c)), max = std::max(max, x(h, t, c));
           for (int c = 0; c < dim; ++c) {
-            ASSERT_NEAR(out[(h * kPageTokens + t) * dim + c], x(h, t, c), bound(min, max, Bits(width))) << Name(width);
+            ASSERT_NEAR(out[(h * kPageTokens + t) * dim + c], x(h, t, c), bound(min, max, Bits(width)))
+                << Name(width);
           }
         }
       }

@@ -1,8 +1,9 @@
 // The vector operations that the kernels need, once per target, all under the same names.
 //
-// A kernel is one source file in plain terms of F (float lanes) and I (32-bit integer lanes, or the bytes in them). The build
-// compiles it once per target (simd.bzl) with that target's instructions, in that target's namespace STRIA_SIMD, so nothing
-// compiled for one instruction set can be linked into the code of another. STRIA_DISPATCH picks one at run time.
+// A kernel is one source file in plain terms of F (float lanes) and I (32-bit integer lanes, or the bytes in
+// them). The build compiles it once per target (simd.bzl) with that target's instructions, in that target's
+// namespace STRIA_SIMD, so nothing compiled for one instruction set can be linked into the code of another.
+// STRIA_DISPATCH picks one at run time.
 #pragma once
 
 #include <cstddef>
@@ -24,25 +25,25 @@
 #endif
 
 // Declares `ret name args` in every target's namespace.
-#define STRIA_DECLARE_TARGETS(ret, name, args)   \
-  namespace portable {                           \
-  ret name args;                                 \
-  }                                              \
-  namespace avx2 {                               \
-  ret name args;                                 \
-  }                                              \
-  namespace avx512 {                             \
-  ret name args;                                 \
-  }                                              \
-  namespace avx512vnni {                         \
-  ret name args;                                 \
+#define STRIA_DECLARE_TARGETS(ret, name, args) \
+  namespace portable {                         \
+  ret name args;                               \
+  }                                            \
+  namespace avx2 {                             \
+  ret name args;                               \
+  }                                            \
+  namespace avx512 {                           \
+  ret name args;                               \
+  }                                            \
+  namespace avx512vnni {                       \
+  ret name args;                               \
   }
 
 // The function of that name for `target`.
-#define STRIA_DISPATCH(target, name)                                  \
-  ((target) == Target::kAvx512Vnni ? &avx512vnni::name                \
-   : (target) == Target::kAvx512   ? &avx512::name                    \
-   : (target) == Target::kAvx2     ? &avx2::name                      \
+#define STRIA_DISPATCH(target, name)                   \
+  ((target) == Target::kAvx512Vnni ? &avx512vnni::name \
+   : (target) == Target::kAvx512   ? &avx512::name     \
+   : (target) == Target::kAvx2     ? &avx2::name       \
                                    : &portable::name)
 
 #if defined(__AVX512BW__)

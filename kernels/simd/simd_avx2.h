@@ -12,7 +12,9 @@ inline constexpr int kLanes = 8;
 inline F Set(float x) { return _mm256_set1_ps(x); }
 inline F Load(const float* p) { return _mm256_loadu_ps(p); }
 inline void Store(float* p, F x) { _mm256_storeu_ps(p, x); }
-inline F LoadHalf(const Half* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline F LoadHalf(const Half* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
 inline void StoreHalf(Half* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -20,10 +22,14 @@ inline F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 inline F Max(F a, F b) { return _mm256_max_ps(a, b); }
 inline F Min(F a, F b) { return _mm256_min_ps(a, b); }
 inline F Abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-inline F SelectEqual(F a, F b, F yes, F no) { return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
+inline F SelectEqual(F a, F b, F yes, F no) {
+  return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_EQ_OQ));
+}
 inline I Round(F a) { return _mm256_cvtps_epi32(a); }
 inline F ToFloat(I a) { return _mm256_cvtepi32_ps(a); }
-inline F PowerOf2(I n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
+inline F PowerOf2(I n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
 
 inline float ReduceAdd(F a) {
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -46,7 +52,9 @@ inline I AsBits(F a) { return _mm256_castps_si256(a); }
 inline I LoadBytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline void StoreBytes(void* p, I a) { _mm256_storeu_si256(static_cast<__m256i*>(p), a); }
 inline I SetWord(int32_t x) { return _mm256_set1_epi32(x); }
-inline I Broadcast4(const void* p) { return _mm256_castps_si256(_mm256_broadcast_ss(static_cast<const float*>(p))); }
+inline I Broadcast4(const void* p) {
+  return _mm256_castps_si256(_mm256_broadcast_ss(static_cast<const float*>(p)));
+}
 inline I And(I a, I b) { return _mm256_and_si256(a, b); }
 inline I Or(I a, I b) { return _mm256_or_si256(a, b); }
 inline I Add(I a, I b) { return _mm256_add_epi32(a, b); }

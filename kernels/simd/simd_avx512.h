@@ -1,4 +1,5 @@
-// Sixteen lanes: AVX-512 F, BW, DQ, VL, and VNNI where compiled for. Meanings: simd_portable.h, operation by operation.
+// Sixteen lanes: AVX-512 F, BW, DQ, VL, and VNNI where compiled for. Meanings: simd_portable.h, operation by
+// operation.
 #pragma once
 
 #include <immintrin.h>
@@ -12,7 +13,9 @@ inline constexpr int kLanes = 16;
 inline F Set(float x) { return _mm512_set1_ps(x); }
 inline F Load(const float* p) { return _mm512_loadu_ps(p); }
 inline void Store(float* p, F x) { _mm512_storeu_ps(p, x); }
-inline F LoadHalf(const Half* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+inline F LoadHalf(const Half* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
 inline void StoreHalf(Half* p, F x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -25,7 +28,9 @@ inline F SelectEqual(F a, F b, F yes, F no) {
 }
 inline I Round(F a) { return _mm512_cvtps_epi32(a); }
 inline F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
-inline F PowerOf2(I n) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23)); }
+inline F PowerOf2(I n) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+}
 
 inline __m256 LowHalf(F a) { return _mm512_castps512_ps256(a); }
 inline __m256 HighHalf(F a) { return _mm512_extractf32x8_ps(a, 1); }
@@ -71,9 +76,12 @@ I ShiftLeft32(I a) {
   return _mm512_slli_epi32(a, n);
 }
 
-inline void StoreLowBytes(void* p, I a) { _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a)); }
+inline void StoreLowBytes(void* p, I a) {
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+}
 inline void StoreLowWords0213(void* p, I a) {
-  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_shuffle_epi32(a, _MM_PERM_DBCA)));
+  _mm256_storeu_si256(static_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(_mm512_shuffle_epi32(a, _MM_PERM_DBCA)));
 }
 
 #if defined(__AVX512VNNI__)

@@ -23,9 +23,9 @@ inline F LoadHalf(const Half* p) {
 inline void StoreHalf(Half* p, F x) {
   for (int i = 0; i < kLanes; ++i) p[i] = ToHalf(x[i]);
 }
-inline F Fma(F a, F b, F c) { return a * b + c; }         // rounded once or twice
-inline F Max(F a, F b) { return a > b ? a : b; }          // b where either is NaN
-inline F Min(F a, F b) { return a < b ? a : b; }          // b where either is NaN
+inline F Fma(F a, F b, F c) { return a * b + c; }  // rounded once or twice
+inline F Max(F a, F b) { return a > b ? a : b; }   // b where either is NaN
+inline F Min(F a, F b) { return a < b ? a : b; }   // b where either is NaN
 inline F Abs(F a) { return reinterpret_cast<F>(reinterpret_cast<I>(a) & 0x7fffffff); }
 inline F SelectEqual(F a, F b, F yes, F no) { return a == b ? yes : no; }
 // Nearest, ties to even; any integer where |a| ≥ 2^22 or NaN.
@@ -88,8 +88,8 @@ inline void StoreLowWords0213(void* p, I a) {  // the low 16 bits of each lane, 
   std::memcpy(p, words, sizeof words);
 }
 
-// DotBytes adds to each lane (of whatever width; Widen makes it 32 bits) the products of its four unsigned and four signed
-// bytes. At most DotsPerSum(largest product) of them may be added up before Widen.
+// DotBytes adds to each lane (of whatever width; Widen makes it 32 bits) the products of its four unsigned
+// and four signed bytes. At most DotsPerSum(largest product) of them may be added up before Widen.
 constexpr int DotsPerSum(int) { return 1 << 20; }
 inline I DotBytes(I sum, I u8, I s8) {
   using S8 = int8_t __attribute__((vector_size(16)));
@@ -111,7 +111,8 @@ inline I DotWords(I sum, I a, I b) {  // two signed 16-bit products to each lane
   return sum;
 }
 
-// Bfloat16 pairs: lanes of two bfloat16 each. On real machines only where AVX-512 has them; here so that tests can run it.
+// Bfloat16 pairs: lanes of two bfloat16 each. On real machines only where AVX-512 has them; here so that
+// tests can run it.
 #define STRIA_SIMD_BF16 1
 inline void StoreBf16(uint16_t* p, F x) {
   for (int i = 0; i < kLanes; ++i) p[i] = ToBFloat16(x[i]).bits;
