@@ -62,10 +62,14 @@ void Run(const Flags& flags, int stream, StreamResult* result) {
     return;
   }
   bool done = false;
+  std::string rest;  // of an event that a read cut in two
   const auto reply = (*client)->Stream("POST", "/v1/completions", Body(flags, stream), {}, [&](std::string_view piece) {
     const double now = Now();
-    for (size_t at = 0; (at = piece.find("data: {", at)) != std::string_view::npos; at += 7) result->arrivals.push_back(now);
-    done |= piece.find("data: [DONE]") != std::string_view::npos;
+    rest.append(piece);
+    for (size_t end; (end = rest.find("\n\n")) != std::string::npos; rest.erase(0, end + 2)) {
+      if (rest.starts_with("data: {")) result->arrivals.push_back(now);
+      done |= rest.starts_with("data: [DONE]");
+    }
     return true;
   });
   result->end = Now();
