@@ -16,11 +16,12 @@
 #include "kernels/simd/simd.h"
 
 namespace stria::STRIA_SIMD {
+namespace {  // for one source file: internal linkage lets the compiler specialise and inline
 
-inline constexpr int kMaxHeads = 4;  // query heads that share each load
+constexpr int kMaxHeads = 4;  // query heads that share each load
 
 // 64-byte rows in flight: enough sums to hide the latency of a dot product.
-inline constexpr int kBlocksAtOnce = kLanes == 16 ? 4 : 1;
+constexpr int kBlocksAtOnce = kLanes == 16 ? 4 : 1;
 
 // The weights of up to kMaxHeads query heads, scales folded in: Σ w · x over `inner` = base + step · Σ weight
 // · code.
@@ -188,4 +189,5 @@ void AddCodeDots(const uint8_t* codes, const uint8_t* ahead, int blocks, int inn
   }
 }
 
+}  // namespace
 }  // namespace stria::STRIA_SIMD
