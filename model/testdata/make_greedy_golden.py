@@ -6,13 +6,13 @@ round nothing further.
   pip install gguf numpy xllamacpp
   python make_greedy_golden.py MODEL.gguf gsm8k_test.jsonl
 
-Prompts are questions of GSM8K's test split, half of them in the chat template, half as plain text. Ids are
-given explicitly, so tokenizers play no part. A run that differs is right when it first differs at a small
-gap.
+Prompts are questions of GSM8K's test split in the chat template, in the file's order; those whose answer ends
+before 64 tokens are passed over, so every run is a whole one. Ids are given explicitly, so tokenizers play no
+part. A run that differs is right when it first differs at a small gap.
 
   {"model": {"sha256": of MODEL.gguf, "weights": "bf16"},
    "runs": [{"prompt": [ids], "tokens": [ids], "gaps": [best logit minus second, one per token]}]}
-`tokens` is shorter than 64 only where its last one ends the generation.
+Every run has 64 tokens.
 """
 
 import hashlib
@@ -50,23 +50,23 @@ def write_rounded(source, target):
 
 def main():
     source, text_path = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    questions = [json.loads(line)["question"] for line in text_path.read_text().splitlines()[:PROMPTS]]
+    questions = [json.loads(line)["question"] for line in text_path.read_text().splitlines()]
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         target = pathlib.Path(folder) / "rounded.gguf"
         write_rounded(source, target)
         llama = LlamaCpp(target)
-        for i, question in enumerate(questions):
-            if i % 2 == 0:
-                text = (
-                    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-                    f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-                )
-            else:
-                text = f"Question: {question}\nAnswer:"
+        for question in questions:
+            text = (
+                "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+                f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+            )
             prompt = llama.tokenize(text)
             tokens, gaps = llama.greedy(prompt, STEPS)
-            runs.append({"prompt": prompt, "tokens": tokens, "gaps": gaps})
+            if len(tokens) == STEPS:
+                runs.append({"prompt": prompt, "tokens": tokens, "gaps": gaps})
+            if len(runs) == PROMPTS:
+                break
     path = pathlib.Path(__file__).with_name("smollm2_greedy.json")
     model = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest(), "weights": "bf16"}
     lines = ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs)

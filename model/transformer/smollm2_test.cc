@@ -58,6 +58,7 @@ TEST_F(SmolLm2, Bf16GreedyTextEqualsLlamaCpp) {
   ASSERT_NO_FATAL_FAILURE(Load(Weights::kBf16));
   const std::vector<GreedyRun> runs = ReadGreedyRuns("model/testdata/smollm2_greedy.json");
   ASSERT_EQ(runs.size(), 50u);
+  for (const GreedyRun& run : runs) ASSERT_EQ(run.tokens.size(), 64u);
   EXPECT_GE(CountEqual(*transformer_, runs, /*near_tie=*/0.15), 30);
 }
 

@@ -1,19 +1,28 @@
 // A light client for measuring: N streams of text completions at once, tokens per second while all of them run, and the CPU time
-// that the client itself took, since it shares the machine with what it measures. Prints one JSON object.
+// that the client itself took, since it shares the machine with what it measures: one thread, which looks for events in the bytes
+// as they come and parses nothing else. Prints one JSON object.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "base/random.h"
-#include "services/common/http_client.h"
 
 namespace stria {
 namespace {
@@ -21,7 +30,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Flags {
-  std::string url = "http://127.0.0.1:8000", kv = "auto";
+  std::string kv = "auto";
+  uint16_t port = 8000;
   int streams = 1, prompt_tokens = 32, max_tokens = 256, vocab = 40000;
   uint64_t seed = 1;
 };
@@ -55,35 +65,86 @@ std::string Body(const Flags& flags, int stream) {
   return body.dump();
 }
 
-void Run(const Flags& flags, int stream, StreamResult* result) {
-  auto client = HttpClient::Create(flags.url, 120);
-  if (!client.ok()) {
-    result->error = client.status().ToString();
-    return;
-  }
-  bool done = false;
-  std::string rest;  // of an event that a read cut in two
-  const auto reply = (*client)->Stream("POST", "/v1/completions", Body(flags, stream), {}, [&](std::string_view piece) {
+// Notes the time of every event in an event stream that arrives in pieces.
+class EventClock {
+ public:
+  explicit EventClock(StreamResult* result) : result_(result) {}
+
+  // False when the stream is complete.
+  bool Take(std::string_view piece) {
+    constexpr std::string_view kEvent = "\ndata: ", kDone = "\ndata: [DONE]";
     const double now = Now();
-    rest.append(piece);
-    for (size_t end; (end = rest.find("\n\n")) != std::string::npos; rest.erase(0, end + 2)) {
-      if (rest.starts_with("data: {")) result->arrivals.push_back(now);
-      done |= rest.starts_with("data: [DONE]");
+    bytes_.append(piece);
+    if (!seen_status_ && bytes_.size() >= kOk.size()) {
+      seen_status_ = true;
+      if (bytes_.compare(0, kOk.size(), kOk) != 0) result_->error = bytes_.substr(0, bytes_.find('\r'));
+      if (!result_->error.empty()) return false;
     }
+    // JSON has no bare line break, so an event's first line is found nowhere inside another.
+    size_t at = 0, found;
+    for (; (found = bytes_.find(kEvent, at)) != std::string::npos && bytes_.size() >= found + kDone.size(); at = found + 1) {
+      if (bytes_.compare(found, kDone.size(), kDone) == 0) return false;
+      result_->arrivals.push_back(now);
+    }
+    bytes_.erase(0, at);
     return true;
-  });
-  result->end = Now();
-  if (!reply.ok()) {
-    result->error = reply.status().ToString();
-  } else if (reply->status != 200 || !done) {
-    result->error = "HTTP status " + std::to_string(reply->status);
+  }
+
+ private:
+  static constexpr std::string_view kOk = "HTTP/1.1 200";
+  StreamResult* result_;
+  std::string bytes_;  // not yet looked at, or the beginning of an event
+  bool seen_status_ = false;
+};
+
+// A connection with the stream's request sent; -1 and an error otherwise.
+int Begin(const Flags& flags, int stream, StreamResult* result) {
+  const std::string body = Body(flags, stream);
+  const std::string request = absl::StrCat("POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: ",
+                                           body.size(), "\r\n\r\n", body);
+  sockaddr_in server = {};
+  server.sin_family = AF_INET;
+  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  server.sin_port = htons(flags.port);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&server), sizeof server) == 0 &&
+      send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size())) {
+    return fd;
+  }
+  result->error = std::strerror(errno);
+  close(fd);
+  return -1;
+}
+
+void RunStreams(const Flags& flags, std::vector<StreamResult>* results) {
+  std::vector<EventClock> clocks;
+  std::vector<pollfd> open;  // poll skips those whose fd is negative
+  for (int i = 0; i < flags.streams; ++i) {
+    StreamResult* result = &(*results)[static_cast<size_t>(i)];
+    clocks.emplace_back(result);
+    open.push_back({.fd = Begin(flags, i, result), .events = POLLIN, .revents = 0});
+  }
+  std::array<char, 16384> buffer;
+  while (std::any_of(open.begin(), open.end(), [](const pollfd& entry) { return entry.fd >= 0; })) {
+    poll(open.data(), open.size(), /*timeout=*/-1);
+    for (size_t i = 0; i < open.size(); ++i) {
+      if (open[i].fd < 0 || open[i].revents == 0) continue;
+      const ssize_t count = recv(open[i].fd, buffer.data(), buffer.size(), 0);
+      if (count > 0 && clocks[i].Take({buffer.data(), static_cast<size_t>(count)})) continue;
+      StreamResult& result = (*results)[i];
+      result.end = Now();
+      if (count < 0) result.error = std::strerror(errno);
+      if (count == 0) result.error = "the connection was closed";
+      close(open[i].fd);
+      open[i].fd = -1;
+    }
   }
 }
 
 int Main(int argc, char** argv) {
   CLI::App app("Streams text completions and counts");
   Flags flags;
-  app.add_option("--url", flags.url)->capture_default_str();
+  app.add_option("--port", flags.port, "of the scheduler, on this machine")->capture_default_str();
   app.add_option("--streams", flags.streams)->capture_default_str()->check(CLI::Range(1, 1024));
   app.add_option("--prompt-tokens", flags.prompt_tokens)->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--max-tokens", flags.max_tokens)->capture_default_str()->check(CLI::Range(2, 1000000));
@@ -94,9 +155,7 @@ int Main(int argc, char** argv) {
 
   std::vector<StreamResult> results(static_cast<size_t>(flags.streams));
   const double cpu = CpuSeconds(), begin = Now();
-  std::vector<std::thread> threads;
-  for (int i = 0; i < flags.streams; ++i) threads.emplace_back(Run, std::cref(flags), i, &results[static_cast<size_t>(i)]);
-  for (std::thread& thread : threads) thread.join();
+  RunStreams(flags, &results);
   const double seconds = Now() - begin, client_cpu = CpuSeconds() - cpu;
 
   // The window in which every stream generates.
@@ -105,7 +164,7 @@ int Main(int argc, char** argv) {
   std::vector<double> first;
   for (const StreamResult& result : results) {
     if (!result.error.empty() || result.arrivals.empty()) {
-      std::fprintf(stderr, "a stream failed: %s\n", result.error.c_str());
+      std::fprintf(stderr, "a stream failed: %s\n", result.error.empty() ? "no event came" : result.error.c_str());
       return 1;
     }
     first.push_back(result.arrivals.front() - begin);
