@@ -113,7 +113,7 @@ class PrefillAttentionTest : public testing::TestWithParam<Target> {};
 
 TEST_P(PrefillAttentionTest, EqualsReferenceForEveryShapeAndLength) {
   for (const AttentionShape& shape : kShapes) {
-    for (int tokens : {1, 2, 17, 64, 65, 127, 128, 129, 200}) {
+    for (int tokens : {1, 2, 8, 9, 17, 64, 65, 127, 128, 129, 200}) {
       const Prompt prompt(shape, tokens, 2);
       const auto attention = PrefillAttention::Create(shape, GetParam(), 1);
       EXPECT_LT(RelativeError(prompt.Run(*attention, tokens), prompt.Reference()), Bound(GetParam()))

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/float16.h"
 #include "kernels/target.h"
@@ -58,18 +59,34 @@ namespace stria::STRIA_SIMD {
 
 inline constexpr int kRowVectors = 64 / (4 * kLanes);  // vectors in a 64-byte row of codes
 
+// Exchanges rows and columns: butterflies over blocks of 1, 2, 4 … lanes.
+template <int block, int... lane>
+void TransposeBlocks(F (&x)[kLanes], std::integer_sequence<int, lane...> lanes) {
+  if constexpr (block < kLanes) {
+    for (int i = 0; i < kLanes; ++i) {
+      if (i & block) continue;
+      const F a = x[i], b = x[i + block];
+      x[i] = __builtin_shufflevector(a, b, (lane & block ? lane - block + kLanes : lane)...);
+      x[i + block] = __builtin_shufflevector(a, b, (lane & block ? lane + kLanes : lane + block)...);
+    }
+    TransposeBlocks<2 * block>(x, lanes);
+  }
+}
+inline void Transpose(F (&x)[kLanes]) { TransposeBlocks<1>(x, std::make_integer_sequence<int, kLanes>{}); }
+
 // 2^x, relative error under 3e-7. Below 2^-100 the result stays 2^-100 (denormals are slow); NaN stays NaN.
 inline F Exp2(F x) {
   x = Max(Set(-100.0f), x);
-  const I n = Round(x);
-  const F f = x - ToFloat(n);
+  const F magic = Set(0x1.8p23f);  // adding it rounds to an integer, in the low bits
+  const F shifted = x + magic;
+  const F f = x - (shifted - magic);
   F p = Set(1.327647151897645e-3f);
   p = Fma(p, f, Set(9.675541330676038e-3f));
   p = Fma(p, f, Set(5.550713274962921e-2f));
   p = Fma(p, f, Set(2.402211972393402e-1f));
   p = Fma(p, f, Set(6.931469670638626e-1f));
   p = Fma(p, f, Set(1.0f));
-  return p * PowerOf2(n);
+  return p * AsFloat(Add(ShiftLeft32<23>(AsBits(shifted)), SetWord(127 << 23)));
 }
 
 }  // namespace stria::STRIA_SIMD

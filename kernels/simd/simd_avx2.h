@@ -27,9 +27,6 @@ inline F SelectEqual(F a, F b, F yes, F no) {
 }
 inline I Round(F a) { return _mm256_cvtps_epi32(a); }
 inline F ToFloat(I a) { return _mm256_cvtepi32_ps(a); }
-inline F PowerOf2(I n) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
-}
 
 inline float ReduceAdd(F a) {
   __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

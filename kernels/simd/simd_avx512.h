@@ -28,9 +28,6 @@ inline F SelectEqual(F a, F b, F yes, F no) {
 }
 inline I Round(F a) { return _mm512_cvtps_epi32(a); }
 inline F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
-inline F PowerOf2(I n) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
-}
 
 inline __m256 LowHalf(F a) { return _mm512_castps512_ps256(a); }
 inline __m256 HighHalf(F a) { return _mm512_extractf32x8_ps(a, 1); }

@@ -34,10 +34,6 @@ inline I Round(F a) {
   return reinterpret_cast<I>(a + magic) - reinterpret_cast<I>(magic);
 }
 inline F ToFloat(I a) { return __builtin_convertvector(a, F); }
-inline F PowerOf2(I n) {  // -126 ≤ n ≤ 127
-  using U = uint32_t __attribute__((vector_size(16)));
-  return reinterpret_cast<F>((reinterpret_cast<U>(n) + 127u) << 23);
-}
 
 inline float ReduceAdd(F a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 inline float ReduceMax(F a) {
