@@ -20,6 +20,7 @@ StartSequence ExampleStart() {
   start.prompt = {5, 0, 49151, 7, 8};
   start.delivered = 2;
   start.max_new_tokens = 100;
+  start.priority = -7;
   start.stop_tokens = {2, 0};
   start.forced = {9, 8, 7};
   start.sampling = {.temperature = 0.25f,
@@ -134,6 +135,7 @@ TEST(SequenceCodec, StartRoundTrip) {
   EXPECT_EQ(got.prompt, start.prompt);
   EXPECT_EQ(got.delivered, 2u);
   EXPECT_EQ(got.max_new_tokens, 100u);
+  EXPECT_EQ(got.priority, -7);
   EXPECT_EQ(got.stop_tokens, start.stop_tokens);
   EXPECT_EQ(got.forced, start.forced);
   EXPECT_EQ(got.plan, start.plan);

@@ -83,6 +83,7 @@ absl::StatusOr<ToWorker> Decode(const wire::StartSequence& from) {
   }
   start.delivered = from.delivered();
   start.max_new_tokens = from.max_new_tokens();
+  start.priority = from.priority();
   start.stop_tokens = CopyNumbers(from.stop_tokens());
   start.forced = CopyNumbers(from.forced());
   if (from.sampling() != nullptr) STRIA_RETURN_IF_ERROR(FromWire(*from.sampling(), start.sampling));
@@ -185,7 +186,7 @@ absl::Status FromWire(const wire::SequenceOutput& from, size_t& budget, Sequence
       }
     }
   }
-  if (from.finish() > static_cast<uint8_t>(FinishReason::kError)) return Refuse("SequenceOutput.finish", int{from.finish()});
+  if (from.finish() > static_cast<uint8_t>(FinishReason::kMoved)) return Refuse("SequenceOutput.finish", int{from.finish()});
   to.finish = static_cast<FinishReason>(from.finish());
   if (from.message() != nullptr) to.message.assign(from.message()->data(), from.message()->size());
   if (const wire::KvUsage* kv = from.kv()) {
@@ -252,7 +253,7 @@ std::string Encode(const StartSequence& start) {
   const auto sampling = ToWire(builder, start.sampling);
   const auto plan = builder.CreateVectorOfStructs(layers);
   return FinishSequence(builder, wire::CreateStartSequence(builder, &name, prompt, start.delivered, start.max_new_tokens, stop,
-                                                           forced, sampling, start.plan.follow_tiers, plan));
+                                                           forced, sampling, start.plan.follow_tiers, plan, start.priority));
 }
 
 std::string Encode(const CancelSequence& cancel) {

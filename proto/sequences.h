@@ -49,6 +49,7 @@ struct StartSequence {
   std::vector<int32_t> prompt;     // prompt, then tokens that earlier attempts already delivered
   uint32_t delivered = 0;          // how many of `prompt`'s last tokens those are: token indices go on from there
   uint32_t max_new_tokens = 0;     // in all attempts together
+  int32_t priority = 0;            // lower matters more: when pages run out, the newest of the highest number goes first
   std::vector<int32_t> stop_tokens;  // end the sequence; the stop token itself is reported and counted
   std::vector<int32_t> forced;     // teacher forcing: these tokens, in this order, through decode steps; sampling only scores
   SamplingParams sampling;
@@ -84,6 +85,7 @@ enum class FinishReason : uint8_t {
   kCancelled,
   kPreempted,  // pages ran out: start it again with a further attempt
   kError,      // see message
+  kMoved,      // the worker is leaving: start it again elsewhere with a further attempt
 };
 
 struct KvUsage {

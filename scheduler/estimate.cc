@@ -41,6 +41,11 @@ std::vector<LayerWidths> WidestWidthsOf(const CachePlan& plan, const WorkerHello
   return WidthsOf(plan, worker, WorkerStatus{});
 }
 
+std::vector<LayerWidths> NarrowestWidthsOf(const CachePlan& plan, const WorkerHello& worker) {
+  if (plan.follow_tiers) return std::vector<LayerWidths>(worker.layers.size(), {Width::kInt2, Width::kInt2});
+  return WidthsOf(plan, worker, WorkerStatus{});
+}
+
 MemoryDemand CacheDemand(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t tokens) {
   STRIA_CHECK(widths.size() == worker.layers.size());
   const uint64_t pages = tokens / kTokensPerPage;

@@ -24,6 +24,9 @@ std::vector<LayerWidths> WidthsOf(const CachePlan& plan, const WorkerHello& work
 // The same when no tier vector, now or later, could make it more: `auto` at FP16.
 std::vector<LayerWidths> WidestWidthsOf(const CachePlan& plan, const WorkerHello& worker);
 
+// The same when every tier vector may come to be: `auto` at INT2.
+std::vector<LayerWidths> NarrowestWidthsOf(const CachePlan& plan, const WorkerHello& worker);
+
 // Pages and rings of one sequence with `tokens` tokens in its cache. A page is there once its 64 tokens are; until then they
 // are in the ring. The first `sink_pages` pages are FP16. `widths` holds one entry for each of the worker's layers.
 MemoryDemand CacheDemand(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t tokens);

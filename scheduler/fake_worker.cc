@@ -37,6 +37,7 @@ WorkerStatus FakeWorker::Status() const {
   status.running = static_cast<uint32_t>(running_.size());
   status.key_bits.assign(options_.layers, static_cast<uint8_t>(Bits(tier_)));
   status.value_bits = status.key_bits;
+  status.draining = draining_;
   return status;
 }
 
@@ -59,6 +60,7 @@ void FakeWorker::Take(const WorkerCommand& command) {
     running_[start->name] = sequence;
     Log& log = log_[start->name];
     log.base = log.acked = log.sent = start->delivered;
+    if (draining_) Finish(start->name, FinishReason::kMoved);
   } else if (const auto* cancel = std::get_if<CancelSequence>(&command)) {
     if (running_.contains(cancel->name)) Finish(cancel->name, FinishReason::kCancelled);
   } else {
@@ -96,9 +98,13 @@ void FakeWorker::Finish(const SequenceName& name, FinishReason reason) {
   running_.erase(it);
 }
 
+void FakeWorker::HandOver() {
+  while (!running_.empty()) Finish(SequenceName(running_.begin()->first), FinishReason::kMoved);
+}
+
 StepOutputs FakeWorker::Step(uint32_t resend) {
   ++steps_;
-  // Grow in order of arrival; when the pool is full the newest goes.
+  // Grow in order of arrival; when the pool is full the newest of the least important goes.
   std::vector<std::pair<uint64_t, SequenceName>> order;
   for (const auto& [name, sequence] : running_) order.emplace_back(sequence.order, name);
   std::sort(order.begin(), order.end());
@@ -113,11 +119,12 @@ StepOutputs FakeWorker::Step(uint32_t resend) {
       MemoryDemand others = Held();
       others -= sequence.held;
       if ((others + needs).Footprint() <= options_.pool_bytes) break;
-      const auto newest = std::max_element(running_.begin(), running_.end(),
-                                           [](const auto& a, const auto& b) { return a.second.order < b.second.order; });
-      gone = newest->first == name;
+      const auto victim = std::max_element(running_.begin(), running_.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.second.start.priority, a.second.order) < std::pair(b.second.start.priority, b.second.order);
+      });
+      gone = victim->first == name;
       ++preemptions_;
-      Finish(SequenceName(newest->first), FinishReason::kPreempted);
+      Finish(SequenceName(victim->first), FinishReason::kPreempted);
     }
     if (gone) continue;
     sequence.held = std::move(needs);

@@ -1,5 +1,5 @@
 // A worker for tests: generates tokens that depend on their index alone, holds pages by the same arithmetic as the real one,
-// preempts its newest sequence when they run out, and keeps what it said until it is acknowledged.
+// preempts the newest of its least important sequences when they run out, and keeps what it said until it is acknowledged.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,10 @@ class FakeWorker {
   // One decode step: a token for each sequence, a prompt in one step. What is not acknowledged comes again every `resend` steps.
   StepOutputs Step(uint32_t resend = 8);
 
+  // As on SIGTERM: new sequences are sent away, and at the deadline those that still run.
+  void Drain() { draining_ = true; }
+  void HandOver();
+
   void SetTiers(Width width) { tier_ = width; }
   uint64_t used_bytes() const;
   size_t sequences() const { return running_.size(); }
@@ -72,6 +76,7 @@ class FakeWorker {
 
   FakeWorkerOptions options_;
   Width tier_ = Width::kFp16;
+  bool draining_ = false;
   uint64_t scheduler_ = 0;
   std::map<SequenceName, Running> running_;
   std::map<SequenceName, Log> log_;

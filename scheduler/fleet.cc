@@ -1,5 +1,7 @@
 #include "scheduler/fleet.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace stria {
@@ -38,6 +40,41 @@ Fleet::Hello Fleet::Register(const WorkerHello& hello, MonotonicTime now) {
   worker.last_heard = now;
   workers_[hello.worker] = worker;
   return result;
+}
+
+void Fleet::UpdateBreakers(MonotonicTime now) {
+  std::erase_if(breakers_, [&](const auto& entry) {
+    if (!entry.second.clean(now)) return false;
+    forgotten_trips_ += entry.second.trips();
+    return true;
+  });
+  bool all_open = true;
+  for (auto& [name, worker] : workers_) {
+    const auto breaker = breakers_.find(name);
+    worker.breaker = breaker == breakers_.end() ? CircuitBreaker::State::kClosed : breaker->second.state(now);
+    all_open &= worker.status.draining || worker.breaker == CircuitBreaker::State::kOpen;
+  }
+  if (!all_open) return;
+  for (auto& [name, worker] : workers_) worker.breaker = CircuitBreaker::State::kTrial;
+}
+
+bool Fleet::accepts() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& entry) { return entry.second.accepts(); });
+}
+
+void Fleet::TakeBackPromises() {
+  for (auto& [name, worker] : workers_) worker.promised = false;
+}
+
+const CircuitBreaker* Fleet::FindBreaker(const std::string& name) const {
+  const auto it = breakers_.find(name);
+  return it == breakers_.end() ? nullptr : &it->second;
+}
+
+uint64_t Fleet::trips() const {
+  uint64_t trips = forgotten_trips_;
+  for (const auto& [name, breaker] : breakers_) trips += breaker.trips();
+  return trips;
 }
 
 Worker* Fleet::Find(const std::string& name) {

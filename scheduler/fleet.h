@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "proto/sequences.h"
+#include "scheduler/circuit_breaker.h"
 #include "scheduler/memory_demand.h"
 
 namespace stria {
@@ -24,8 +25,15 @@ struct Worker {
   MemoryDemand reserved;   // of the sequences that were given to it
   uint32_t sequences = 0;  // given to it and not known to have ended
   bool exclusive = false;  // holds a sequence that must be alone
+  bool promised = false;   // kept for a sequence that waits until it fits
+  uint64_t unexplained_bytes = 0;  // that the worker says are in use, above all that is reserved
 
-  bool accepts() const { return !status.draining && !exclusive && sequences < hello.max_sequences; }
+  CircuitBreaker::State breaker = CircuitBreaker::State::kClosed;  // as of the last UpdateBreakers
+
+  bool accepts() const {
+    const uint32_t most = breaker == CircuitBreaker::State::kTrial ? 1 : hello.max_sequences;
+    return !status.draining && !exclusive && !promised && breaker != CircuitBreaker::State::kOpen && sequences < most;
+  }
 };
 
 class Fleet {
@@ -57,12 +65,25 @@ class Fleet {
   // Workers silent for longer than `silence`, or without a connection for longer than `unreachable`, and which of the two.
   std::vector<std::pair<std::string, std::string_view>> Lost(MonotonicTime now, Duration silence, Duration unreachable) const;
 
+  bool accepts() const;  // some worker does
+  void TakeBackPromises();
+
+  // By name, so that it outlives a worker's process.
+  CircuitBreaker& BreakerOf(const std::string& name) { return breakers_[name]; }
+  // Brings every worker's `breaker` up to date. Where all that could serve are open they are on trial instead: a breaker chooses
+  // between workers, it never stops the service.
+  void UpdateBreakers(MonotonicTime now);
+  const CircuitBreaker* FindBreaker(const std::string& name) const;  // nullptr: as good as new
+  uint64_t trips() const;  // of all breakers that are remembered, and of those forgotten
+
   const std::map<std::string, Worker>& workers() const { return workers_; }
   std::map<std::string, Worker>& workers() { return workers_; }
 
  private:
   uint32_t vocab_;
   std::map<std::string, Worker> workers_;
+  std::map<std::string, CircuitBreaker> breakers_;
+  uint64_t forgotten_trips_ = 0;
 };
 
 }  // namespace stria

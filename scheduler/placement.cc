@@ -6,6 +6,15 @@
 #include "scheduler/estimate.h"
 
 namespace stria {
+namespace {
+
+bool EverHolds(const Worker& worker, const Demand& demand) {
+  return demand.prompt_tokens + demand.max_new_tokens <= worker.hello.max_context &&
+         PeakFootprint(worker.hello, NarrowestWidthsOf(*demand.plan, worker.hello), demand.prompt_tokens, demand.max_new_tokens) <=
+             worker.hello.pool_bytes;
+}
+
+}  // namespace
 
 Reservation ReservationOn(const Worker& worker, const Demand& demand) {
   const bool first_try = demand.preemptions == 0;
@@ -22,16 +31,35 @@ std::optional<Placement> Place(const Fleet& fleet, const Demand& demand) {
   std::optional<Placement> best;
   uint64_t most_left = 0;
   for (const auto& [name, worker] : fleet.workers()) {
-    if (!worker.accepts()) continue;
-    if (demand.prompt_tokens + demand.max_new_tokens > worker.hello.max_context) continue;
+    if (!worker.accepts() || !EverHolds(worker, demand)) continue;
     Reservation reservation = ReservationOn(worker, demand);
-    const uint64_t bytes = (worker.reserved + reservation.cache).Footprint() + reservation.staging;
+    const uint64_t bytes = (worker.reserved + reservation.cache).Footprint() + reservation.staging + worker.unexplained_bytes;
     if (worker.sequences > 0 && (reservation.exclusive || bytes > worker.hello.pool_bytes)) continue;
     const uint64_t left = worker.hello.pool_bytes - std::min(bytes, worker.hello.pool_bytes);
     if (!best || left > most_left) {
       best = Placement{.worker = name, .reservation = std::move(reservation)};
       most_left = left;
     }
+  }
+  return best;
+}
+
+bool EverFits(const Fleet& fleet, const Demand& demand) {
+  return std::any_of(fleet.workers().begin(), fleet.workers().end(),
+                     [&](const auto& entry) { return EverHolds(entry.second, demand); });
+}
+
+Worker* Promise(Fleet& fleet, const Demand& demand, const std::string& before) {
+  Worker* best = nullptr;
+  uint64_t most_left = 0;
+  for (auto& [name, worker] : fleet.workers()) {
+    if (worker.status.draining || worker.promised || worker.breaker == CircuitBreaker::State::kOpen) continue;
+    if (!EverHolds(worker, demand)) continue;
+    if (name == before) return &worker;
+    const uint64_t left = worker.hello.pool_bytes - std::min(worker.reserved.Footprint(), worker.hello.pool_bytes);
+    if (best != nullptr && left <= most_left) continue;
+    best = &worker;
+    most_left = left;
   }
   return best;
 }

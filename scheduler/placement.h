@@ -36,9 +36,16 @@ struct Placement {
   Reservation reservation;
 };
 
-// The worker with the most free bytes after it, among those that accept and have room; ties by name. A worker without sequences
-// has room for whatever CheckFits let in, even if its tiers have widened since.
+// The worker with the most free bytes after it, among those that accept and have room, what they hold unexplained counted; ties by
+// name. A worker without sequences has room for whatever EverFits, even if its tiers have widened since it was let in.
 std::optional<Placement> Place(const Fleet& fleet, const Demand& demand);
+
+// Whether some worker that is here could hold the demand alone, at the narrowest widths that its plan may come to.
+bool EverFits(const Fleet& fleet, const Demand& demand);
+
+// The worker to keep for a sequence that found no room: one that could hold it alone, promised to nobody;
+// `before` if that is still so, else the one with the most free bytes. nullptr: none.
+Worker* Promise(Fleet& fleet, const Demand& demand, const std::string& before);
 
 // InvalidArgument with the numbers when no worker's whole pool, or no worker's context, could ever hold the demand at the
 // widths in force now.

@@ -1,7 +1,8 @@
 // The scheduler's brain: requests come in, commands to workers and events to the requests' owners come out. Pure: no sockets, no
 // threads, time is an argument; the same calls give the same effects. Effects pile up until TakeEffects.
 //
-// A sequence waits in the queue, runs on one worker, and ends exactly once. Commands are sent again until the worker shows their
+// A sequence waits in the queue, runs on one worker, and ends exactly once. A worker that is lost or leaves loses none: its sequences
+// start again elsewhere, with the tokens already here at their prompt's end, and token indices go on. Commands are sent again until the worker shows their
 // effect, so a lost message delays and never loses; outputs are taken by token index, so a doubled one changes nothing.
 #pragma once
 
@@ -18,18 +19,21 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "proto/sequences.h"
+#include "scheduler/fair_queue.h"
 #include "scheduler/fleet.h"
 #include "scheduler/placement.h"
 #include "scheduler/token_ledger.h"
-#include "scheduler/wait_queue.h"
 
 namespace stria {
 
 struct SchedulerOptions {
   uint64_t incarnation = 1;     // differs after every restart
   uint32_t vocab = 0;           // of the tokenizer; 0: any
-  uint32_t queue_limit = 1024;  // sequences that wait
-  Duration queue_timeout = std::chrono::seconds(60);  // until a sequence first runs
+  uint32_t queue_limit = 1024;         // sequences that wait
+  uint32_t tenant_queue_limit = 1024;  // of one tenant
+  std::map<std::string, double> shares = {};  // of tenants that do not have a share of 1
+  Duration queue_timeout = std::chrono::seconds(60);  // until a sequence first runs, where the request names none
+  Duration deadline{};                                // from arrival to end, where the request names none; 0: none
   // A worker is lost when it says nothing for so long, which a long step or a busy machine must not reach …
   Duration worker_timeout = std::chrono::seconds(20);
   Duration unreachable_timeout = std::chrono::seconds(2);  // … or has no connection for so long: a dead process has none at once
@@ -37,6 +41,7 @@ struct SchedulerOptions {
   Duration resend_after = std::chrono::seconds(1);    // doubles each time, up to eight times this
   Duration ack_every = std::chrono::milliseconds(200);
   Duration hello_every = std::chrono::seconds(1);
+  uint32_t max_losses = 3;  // lost workers after which a sequence is given up: it may be what kills them
   uint32_t assumed_new_tokens = 1024;  // planned for where the client gave no limit
 };
 
@@ -47,9 +52,15 @@ struct SequenceRequest {
   std::vector<int32_t> forced;  // teacher forcing
   SamplingParams sampling;
   CachePlan plan;
+  std::string tenant;         // whose share of the service it takes
+  int32_t priority = 0;       // lower numbers go first, and give their pages back last
+  Duration queue_timeout{};   // 0: the scheduler's
+  Duration deadline{};        // 0: the scheduler's
 };
 
-// What the owner of a sequence hears. `status` and `kv` count where `finished`; a failed sequence has a status that is not OK.
+// What the owner of a sequence hears. `status` and `kv` count where `finished`; a failed sequence has a status that is not OK:
+// Aborted when it waited too long for room, DeadlineExceeded at its deadline, Unavailable when it was given up after its workers
+// were lost, ResourceExhausted when it filled a whole pool, Internal for a worker's error.
 struct SequenceEvent {
   uint64_t id = 0;
   std::vector<TokenOut> tokens = {};
@@ -71,7 +82,11 @@ struct Effects {
 struct SchedulerStats {
   uint64_t waiting = 0, running = 0, workers = 0;
   uint64_t reserved_bytes = 0, pool_bytes = 0, used_bytes = 0;
+  uint64_t held_back = 0;  // workers whose circuit breaker is open or on trial
   uint64_t preemptions = 0, resends = 0, duplicates = 0, gaps = 0, workers_lost = 0;
+  uint64_t failovers = 0;  // sequences that a lost worker had and that were started again
+  uint64_t moves = 0;      // sequences that a leaving worker handed over
+  uint64_t breaker_trips = 0;
 };
 
 class Scheduler {
@@ -79,7 +94,8 @@ class Scheduler {
   explicit Scheduler(SchedulerOptions options);
 
   // Takes all of a request's sequences or none; ids in the same order.
-  // InvalidArgument: can never fit (text with the numbers). ResourceExhausted: the queue is full. Unavailable: no worker is there.
+  // InvalidArgument: can never fit (text with the numbers). ResourceExhausted: the queue is full, in all or for the first one's
+  // tenant. Unavailable: no worker is there.
   absl::StatusOr<std::vector<uint64_t>> Submit(std::vector<SequenceRequest> requests, MonotonicTime now);
 
   // The owner wants no more tokens. The sequence's event `finished` still comes, when the worker has let go of it (at once if it
@@ -114,9 +130,11 @@ class Scheduler {
     SequenceName name;
     State state = State::kWaiting;
     TokenLedger ledger;
-    uint32_t preemptions = 0;
+    MonotonicTime arrived;
+    uint32_t preemptions = 0, losses = 0;
     bool has_run = false;
     bool length_given = false;  // by the client
+    bool abandoned = false;     // its owner was told of its end
 
     // While a worker has it.
     std::string worker;
@@ -127,6 +145,7 @@ class Scheduler {
     uint32_t sends = 0;
     MonotonicTime last_output;
     MonotonicTime queued;
+    std::string promised;       // while it waits: the worker that is kept for it
   };
   using SequenceMap = std::map<uint64_t, Sequence>;
 
@@ -138,13 +157,14 @@ class Scheduler {
   void TakeOutput(Worker& worker, SequenceOutput output, MonotonicTime now);
   void TakeStray(const std::string& worker, const SequenceOutput& output, MonotonicTime now);
   void TakeEnd(SequenceMap::iterator it, const SequenceOutput& end, SequenceEvent event, MonotonicTime now);
-  void WaitAgain(Sequence& sequence, MonotonicTime now);
+  void WaitAgain(Sequence& sequence, SequenceEvent event, MonotonicTime now);
   void ReturnStaging(Worker& worker, Sequence& sequence);
   void LeaveWorker(Sequence& sequence);
   void End(SequenceMap::iterator it, SequenceEvent event);
-  void LoseWorker(const std::string& name, std::string_view why);
-  // Where a failover would call WaitAgain instead.
-  void OnWorkerLost(SequenceMap::iterator it, std::string_view why);
+  void LoseWorker(const std::string& name, std::string_view why, MonotonicTime now);
+  void StartElsewhere(SequenceMap::iterator it, std::string_view why, MonotonicTime now);
+  void EndOverdue(MonotonicTime now);
+  void Abandon(SequenceMap::iterator it, absl::Status status, MonotonicTime now);
   void Resend(MonotonicTime now);
   void Greet(const std::string& worker, MonotonicTime now);
   void Command(const std::string& worker, WorkerCommand command) {
@@ -153,7 +173,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   Fleet fleet_;
-  WaitQueue queue_;
+  FairQueue queue_;
   SequenceMap sequences_;
   uint64_t next_id_ = 1;
   Effects effects_;

@@ -1,8 +1,12 @@
 // The brain against simulated workers: time is simulated, links lose and double messages where a test says so.
 #include "scheduler/scheduler.h"
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -46,7 +50,7 @@ class Simulation {
     now += milliseconds(20);
     ++steps;
     for (auto& [name, worker] : workers) {
-      if (hung) break;
+      if (hung.contains(name)) continue;
       if (steps % 50 == 0) brain.OnHello(worker->Hello(), now);
       StepOutputs outputs = worker->Step();
       if (!outputs.outputs.empty() && !Lost()) {
@@ -78,7 +82,7 @@ class Simulation {
       if (std::holds_alternative<CancelSequence>(command)) ++cancels;
       const auto worker = workers.find(name);
       if (worker == workers.end()) brain.OnUnreachable(name, now);
-      if (worker == workers.end() || hung || Lost()) continue;
+      if (worker == workers.end() || hung.contains(name) || Lost()) continue;
       if (Doubled()) worker->second->Take(command);
       worker->second->Take(command);
     }
@@ -126,7 +130,7 @@ class Simulation {
   std::vector<std::string> notes;
   MonotonicTime now{std::chrono::hours(1)};
   double loss = 0, doubling = 0;
-  bool hung = false;  // no worker does or hears anything
+  std::set<std::string> hung;  // these do and hear nothing
   uint64_t seed = 1, draws = 0, steps = 0;
   int cancels = 0;
 };
@@ -245,7 +249,7 @@ TEST(Scheduler, WaitingEndsAtTheTimeout) {
   const SequenceRequest request = Request(10, 500);
   const uint64_t runs = sim.Submit(request), waits = sim.Submit(request);
   ASSERT_TRUE(sim.RunUntilAllEnd({waits}));
-  EXPECT_EQ(sim.heard[waits].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(sim.heard[waits].status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(sim.heard[waits].starts, 0);
   ASSERT_TRUE(sim.RunUntilAllEnd({runs}));
   sim.ExpectWhole(worker, runs, request);
@@ -383,15 +387,16 @@ TEST(Scheduler, CancelGetsThroughALossyLink) {
   }
 }
 
-TEST(Scheduler, ASilentWorkerIsLostAndANewOneUsed) {
+TEST(Scheduler, WhatNobodyCanGoOnWithEndsAtTheQueueTimeout) {
   Simulation sim;
   sim.AddWorker();
   const uint64_t id = sim.Submit(Request(10, 4000));
   for (int i = 0; i < 10; ++i) sim.Step();
   sim.workers.clear();  // killed
-  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[id].ends == 1; }, 150)) << "within three seconds: nobody is connected";
-  EXPECT_EQ(sim.heard[id].status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_FALSE(sim.brain.ready());
+  ASSERT_TRUE(sim.RunUntil([&] { return !sim.brain.ready(); }, 150)) << "within three seconds: nobody is connected";
+  EXPECT_EQ(sim.heard[id].ends, 0) << "somebody may come";
+  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[id].ends == 1; }, 3100));
+  EXPECT_EQ(sim.heard[id].status.code(), absl::StatusCode::kAborted);
   FakeWorker& other = sim.AddWorker({.incarnation = 2});
   EXPECT_TRUE(sim.brain.ready());
   const SequenceRequest request = Request(10, 50);
@@ -400,16 +405,161 @@ TEST(Scheduler, ASilentWorkerIsLostAndANewOneUsed) {
   sim.ExpectWhole(other, next, request);
 }
 
+TEST(Scheduler, ALostWorkersStreamsGoOnElsewhere) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    Simulation sim;
+    sim.seed = seed;
+    sim.loss = sim.doubling = seed % 2 == 0 ? 0.1 : 0;
+    FakeWorker& other = sim.AddWorker({.name = "w1"});
+    sim.AddWorker({.name = "w0"});
+    std::vector<uint64_t> ids;
+    std::vector<SequenceRequest> requests;
+    for (uint32_t i = 0; i < 8; ++i) {
+      requests.push_back(Request(5 + i, 400 + 10 * i));
+      requests.back().prompt.front() = static_cast<int32_t>(i);
+      ids.push_back(sim.Submit(requests.back()));
+    }
+    for (uint64_t i = 0; i < 20 * seed; ++i) sim.Step();
+    EXPECT_GT(sim.workers.at("w0")->starts(), 0u);
+    sim.workers.erase("w0");  // killed
+    ASSERT_TRUE(sim.RunUntilAllEnd(ids)) << seed;
+    for (size_t i = 0; i < ids.size(); ++i) sim.ExpectWhole(other, ids[i], requests[i]);
+    EXPECT_GT(sim.brain.stats().failovers, 0u);
+    EXPECT_EQ(sim.brain.stats().workers_lost, 1u);
+    ASSERT_TRUE(sim.RunUntil([&] { return other.remembered() == 0; }));
+    EXPECT_EQ(sim.brain.stats().reserved_bytes, 0u);
+  }
+}
+
+TEST(Scheduler, ALoneWorkersStreamsGoOnWhenItIsBack) {
+  Simulation sim;
+  sim.AddWorker({.max_sequences = 1});
+  const SequenceRequest request = Request(10, 300), next = Request(10, 30);
+  const uint64_t runs = sim.Submit(request), waits = sim.Submit(next);
+  for (int i = 0; i < 100; ++i) sim.Step();
+  sim.workers.clear();
+  for (int i = 0; i < 500; ++i) sim.Step();  // ten seconds without anybody
+  EXPECT_EQ(sim.heard[runs].ends, 0);
+  FakeWorker& back = sim.AddWorker({.incarnation = 2, .max_sequences = 1});
+  ASSERT_TRUE(sim.RunUntilAllEnd({runs, waits}));
+  sim.ExpectWhole(back, runs, request);
+  sim.ExpectWhole(back, waits, next);
+  EXPECT_EQ(sim.order_of_ends, (std::vector<uint64_t>{runs, waits})) << "what had been running goes first";
+}
+
+TEST(Scheduler, ACancelledSequenceOfALostWorkerJustEnds) {
+  Simulation sim;
+  sim.AddWorker({.name = "w0"});
+  const uint64_t id = sim.Submit(Request(10, 4000));
+  for (int i = 0; i < 10; ++i) sim.Step();
+  sim.workers.clear();
+  sim.brain.Cancel(id, sim.now);
+  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[id].ends == 1; }, 300));
+  EXPECT_EQ(sim.heard[id].finish, FinishReason::kCancelled);
+  EXPECT_EQ(sim.brain.stats().failovers, 0u);
+}
+
+TEST(Scheduler, ASequenceThatKillsItsWorkersIsGivenUp) {
+  Simulation sim;
+  sim.AddWorker();
+  const uint64_t poison = sim.Submit(Request(10, 4000));
+  uint64_t incarnation = 1;
+  for (; sim.heard[poison].ends == 0 && incarnation < 10; ++incarnation) {
+    for (int i = 0; i < 10; ++i) sim.Step();
+    sim.AddWorker({.incarnation = incarnation + 1});  // killed, and started again at once
+  }
+  EXPECT_EQ(incarnation, 4u);
+  EXPECT_EQ(sim.heard[poison].ends, 1);
+  EXPECT_EQ(sim.heard[poison].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(sim.heard[poison].status.message(), "3 workers were lost")) << sim.heard[poison].status;
+  EXPECT_EQ(sim.brain.stats().failovers, 2u);
+}
+
+TEST(Scheduler, AWorkerThatKeepsDyingIsHeldBackForAWhile) {
+  Simulation sim;
+  FakeWorker& good = sim.AddWorker({.name = "good"});
+  const auto die = [&](uint64_t incarnation) {
+    sim.AddWorker({.name = "bad", .incarnation = incarnation});
+    std::vector<uint64_t> ids;
+    for (int i = 0; i < 4; ++i) ids.push_back(sim.Submit(Request(100, 50)));
+    sim.workers.at("bad") = std::make_unique<FakeWorker>(FakeWorkerOptions{.name = "bad", .incarnation = incarnation + 1});
+    sim.brain.OnHello(sim.workers.at("bad")->Hello(), sim.now);
+    EXPECT_TRUE(sim.RunUntilAllEnd(ids));
+  };
+  for (uint64_t death = 1; death <= 3; ++death) {
+    EXPECT_EQ(sim.brain.stats().held_back, 0u);
+    die(2 * death);
+  }
+  EXPECT_EQ(sim.brain.stats().breaker_trips, 1u);
+  EXPECT_EQ(sim.brain.stats().workers_lost, 5u) << "three with sequences; the two that were replaced idle count for nothing";
+  FakeWorker& bad = *sim.workers.at("bad");
+  EXPECT_TRUE(sim.RunUntil([&] { return sim.brain.stats().held_back == 1; }));
+  // Trial: one sequence at a time, then as ever.
+  sim.now += seconds(10);
+  const uint64_t before = bad.starts();
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 40; ++i) ids.push_back(sim.Submit(Request(640, 60)));
+  EXPECT_EQ(bad.starts(), before + 1);
+  ASSERT_TRUE(sim.RunUntilAllEnd(ids));
+  EXPECT_GT(bad.starts(), before + 1);
+  EXPECT_EQ(sim.brain.stats().held_back, 0u);
+  EXPECT_EQ(good.remembered() + bad.remembered(), 0u);
+}
+
+TEST(Scheduler, TheLastWorkerIsUsedEvenIfItKeepsFailing) {
+  SchedulerOptions options;
+  options.max_losses = 100;
+  Simulation sim(options);
+  sim.AddWorker();
+  const SequenceRequest request = Request(10, 300);
+  const uint64_t id = sim.Submit(request);
+  for (uint64_t incarnation = 2; incarnation < 10; ++incarnation) {
+    for (int i = 0; i < 10; ++i) sim.Step();
+    sim.AddWorker({.incarnation = incarnation});
+  }
+  EXPECT_GE(sim.brain.stats().breaker_trips, 1u);
+  EXPECT_EQ(sim.workers.at("w0")->sequences(), 1u) << "one at a time";
+  ASSERT_TRUE(sim.RunUntilAllEnd({id}));
+  sim.ExpectWhole(*sim.workers.at("w0"), id, request);
+}
+
 TEST(Scheduler, AWorkerThatHangsIsLostLater) {
   Simulation sim;
-  FakeWorker& worker = sim.AddWorker();
-  const uint64_t id = sim.Submit(Request(10, 4000));
-  sim.hung = true;
-  EXPECT_FALSE(sim.RunUntil([&] { return sim.heard[id].ends == 1; }, 900)) << "a step of 18 s is no death";
-  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[id].ends == 1; }, 200));
-  EXPECT_EQ(sim.heard[id].status.code(), absl::StatusCode::kUnavailable);
-  sim.hung = false;  // it comes back: what it still does is cancelled
-  ASSERT_TRUE(sim.RunUntil([&] { return sim.brain.ready() && worker.used_bytes() == 0 && worker.remembered() == 0; }, 300));
+  FakeWorker& hangs = sim.AddWorker({.name = "w0"});
+  const SequenceRequest request = Request(10, 2000);
+  const uint64_t id = sim.Submit(request);
+  for (int i = 0; i < 10; ++i) sim.Step();
+  FakeWorker& other = sim.AddWorker({.name = "w1"});
+  sim.hung = {"w0"};
+  EXPECT_FALSE(sim.RunUntil([&] { return other.starts() > 0; }, 900)) << "a step of 18 s is no death";
+  ASSERT_TRUE(sim.RunUntil([&] { return other.starts() > 0; }, 200));
+  for (int i = 0; i < 10; ++i) sim.Step();
+  sim.hung = {};  // it comes back: what it still does is cancelled
+  ASSERT_TRUE(sim.RunUntilAllEnd({id}));
+  sim.ExpectWhole(other, id, request);
+  ASSERT_TRUE(sim.RunUntil([&] { return hangs.used_bytes() == 0 && hangs.remembered() == 0; }, 300));
+}
+
+TEST(Scheduler, ALeavingWorkersSequencesAreMoved) {
+  Simulation sim;
+  FakeWorker& leaves = sim.AddWorker({.name = "w0"});
+  std::vector<uint64_t> ids;
+  const SequenceRequest request = Request(10, 400);
+  for (int i = 0; i < 4; ++i) ids.push_back(sim.Submit(request));
+  for (int i = 0; i < 100; ++i) sim.Step();
+  FakeWorker& other = sim.AddWorker({.name = "w1"});
+  leaves.Drain();  // the scheduler hears of it late: what it still sends there comes back
+  ids.push_back(sim.Submit(request));
+  for (int i = 0; i < 50; ++i) sim.Step();
+  EXPECT_EQ(leaves.sequences(), 4u) << "what runs may end";
+  leaves.HandOver();
+  ASSERT_TRUE(sim.RunUntil([&] { return leaves.remembered() == 0; }, 100)) << "then it may go";
+  sim.workers.erase("w0");
+  ASSERT_TRUE(sim.RunUntilAllEnd(ids));
+  for (const uint64_t id : ids) sim.ExpectWhole(other, id, request);
+  EXPECT_GE(sim.brain.stats().moves, 4u);
+  EXPECT_EQ(sim.brain.stats().preemptions, 0u);
+  EXPECT_EQ(sim.brain.stats().failovers, 0u);
 }
 
 TEST(Scheduler, AShortDisconnectIsNoLoss) {
@@ -418,7 +568,7 @@ TEST(Scheduler, AShortDisconnectIsNoLoss) {
   const SequenceRequest request = Request(10, 300);
   const uint64_t id = sim.Submit(request);
   for (int i = 0; i < 200; ++i) {
-    sim.hung = i % 100 < 50;  // a second without a connection, a second with
+    sim.hung = i % 100 < 50 ? std::set<std::string>{"w0"} : std::set<std::string>{};  // a second without a connection, a second with
     if (i % 100 == 10) sim.brain.OnUnreachable("w0", sim.now);
     sim.Step();
   }
@@ -426,28 +576,16 @@ TEST(Scheduler, AShortDisconnectIsNoLoss) {
   sim.ExpectWhole(worker, id, request);
 }
 
-TEST(Scheduler, ARestartedWorkerFailsItsSequencesAtOnceAndKeepsTheQueue) {
-  Simulation sim;
-  sim.AddWorker({.max_sequences = 1});
-  const uint64_t runs = sim.Submit(Request(10, 4000));
-  const SequenceRequest request = Request(10, 30);
-  const uint64_t waits = sim.Submit(request);
-  sim.Step();
-  FakeWorker& restarted = sim.AddWorker({.incarnation = 2, .max_sequences = 1});
-  EXPECT_EQ(sim.heard[runs].ends, 1);
-  EXPECT_EQ(sim.heard[runs].status.code(), absl::StatusCode::kUnavailable);
-  ASSERT_TRUE(sim.RunUntilAllEnd({waits}));
-  sim.ExpectWhole(restarted, waits, request);
-}
-
 TEST(Scheduler, AWorkerThatDroppedASequenceIsFoundOut) {
   Simulation sim;
   FakeWorker& worker = sim.AddWorker();
-  const uint64_t id = sim.Submit(Request(10, 8000));
+  const SequenceRequest request = Request(10, 1000);
+  const uint64_t id = sim.Submit(request);
   for (int i = 0; i < 10; ++i) sim.Step();
   worker.Take(SchedulerHello{.incarnation = 999});  // it followed another scheduler for a moment
-  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[id].ends == 1; }, 1000));
-  EXPECT_EQ(sim.heard[id].status.code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(sim.RunUntilAllEnd({id}));
+  sim.ExpectWhole(worker, id, request);
+  EXPECT_EQ(sim.brain.stats().failovers, 1u);
   EXPECT_EQ(worker.scheduler(), 1u) << "it was greeted again";
 }
 
@@ -523,6 +661,219 @@ TEST(Scheduler, AnErrorOfTheWorkerReachesTheOwner) {
   EXPECT_EQ(sim.heard[id].ends, 1);
   EXPECT_EQ(sim.heard[id].status.code(), absl::StatusCode::kInternal);
   EXPECT_TRUE(absl::StrContains(sim.heard[id].status.message(), "no token has a finite logit"));
+}
+
+TEST(Scheduler, PrioritiesGoFirstInTheQueueAndLastFromThePool) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 32 * kMiB, .max_sequences = 2});
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 6; ++i) {
+    SequenceRequest request = Request(10, 100);
+    request.priority = i < 2 ? 0 : 3 - i;  // two run; then 1, 0, -1, -2
+    ids.push_back(sim.Submit(request));
+  }
+  ASSERT_TRUE(sim.RunUntilAllEnd(ids));
+  EXPECT_EQ(sim.order_of_starts, (std::vector<uint64_t>{ids[0], ids[1], ids[5], ids[4], ids[3], ids[2]}));
+
+  worker.SetTiers(Width::kInt2);
+  sim.brain.OnStatus(worker.Status(), sim.now);
+  SequenceRequest request = Request(64, 64 * 75);  // 60 % of the pool at FP16
+  request.priority = 1;
+  const uint64_t first = sim.Submit(request);
+  request.priority = 0;
+  const uint64_t second = sim.Submit(request);
+  for (int i = 0; i < 50; ++i) sim.Step();
+  worker.SetTiers(Width::kFp16);
+  ASSERT_TRUE(sim.RunUntilAllEnd({first, second}));
+  EXPECT_EQ(sim.order_of_ends.back(), first) << "the older, less important one gave its pages back";
+  EXPECT_EQ(worker.preemptions(), 1u);
+}
+
+TEST(Scheduler, TenantsShareAlike) {
+  SchedulerOptions options;
+  options.shares = {{"paying", 2}};
+  Simulation sim(options);
+  sim.AddWorker({.max_sequences = 3});
+  std::map<uint64_t, std::string> tenants;
+  for (int i = 0; i < 300; ++i) {
+    SequenceRequest request = Request(10, 50);
+    request.tenant = i < 200 ? "flood" : i % 2 ? "paying" : "other";
+    tenants[sim.Submit(request)] = request.tenant;
+  }
+  ASSERT_TRUE(sim.RunUntil([&] { return sim.order_of_ends.size() >= 83; }));
+  std::map<std::string, int> ends;
+  for (size_t i = 3; i < 83; ++i) ++ends[tenants[sim.order_of_ends[i]]];
+  EXPECT_NEAR(ends["paying"], 40, 4);
+  EXPECT_NEAR(ends["flood"], 20, 4);
+  EXPECT_NEAR(ends["other"], 20, 4);
+}
+
+TEST(Scheduler, OneTenantDoesNotFillTheQueue) {
+  SchedulerOptions options;
+  options.queue_limit = 4;
+  options.tenant_queue_limit = 2;
+  Simulation sim(options);
+  sim.AddWorker({.max_sequences = 1});
+  SequenceRequest request = Request(10, 100);
+  for (int i = 0; i < 3; ++i) sim.Submit(request);
+  EXPECT_EQ(sim.brain.Submit({request}, sim.now).status().code(), absl::StatusCode::kResourceExhausted);
+  request.tenant = "other";
+  sim.Submit(request);
+}
+
+TEST(Scheduler, ALargeSequenceIsNotStarvedAndOtherWorkersGoOn) {
+  Simulation sim;
+  FakeWorker& a = sim.AddWorker({.name = "a", .pool_bytes = 16 * kMiB});
+  FakeWorker& b = sim.AddWorker({.name = "b", .pool_bytes = 16 * kMiB});
+  const SequenceRequest small = Request(320, 320, Fixed(Width::kFp16));  // 2.5 MiB with its slabs
+  const SequenceRequest large = Request(1500, 1500, Fixed(Width::kFp16));
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 8; ++i) ids.push_back(sim.Submit(small));
+  const uint64_t big = sim.Submit(large);
+  for (int i = 0; i < 3000 && sim.heard[big].starts == 0; ++i) {  // small ones come without end
+    if (i % 30 == 0) ids.push_back(sim.Submit(small));
+    sim.Step();
+  }
+  EXPECT_EQ(sim.heard[big].starts, 1);
+  uint64_t overtook = 0;
+  for (const uint64_t id : sim.order_of_starts) overtook += id > big;
+  EXPECT_GT(overtook, 0u) << "on the worker that is not kept for it";
+  ids.push_back(big);
+  ASSERT_TRUE(sim.RunUntilAllEnd(ids));
+  EXPECT_EQ(a.preemptions() + b.preemptions(), 0u);
+}
+
+TEST(Scheduler, WhatNoWorkerHereCouldHoldWaitsAndBlocksNobody) {
+  Simulation sim;
+  sim.AddWorker({.name = "large", .pool_bytes = 64 * kMiB});
+  FakeWorker& small = sim.AddWorker({.name = "small", .pool_bytes = 8 * kMiB});
+  const SequenceRequest large = Request(3000, 300, Fixed(Width::kFp16)), other = Request(10, 50);
+  const uint64_t id = sim.Submit(large);
+  for (int i = 0; i < 50; ++i) sim.Step();
+  sim.workers.erase("large");
+  ASSERT_TRUE(sim.RunUntil([&] { return sim.brain.stats().waiting == 1; }, 300));
+  const uint64_t next = sim.Submit(other);
+  ASSERT_TRUE(sim.RunUntilAllEnd({next}));
+  sim.ExpectWhole(small, next, other);
+  EXPECT_EQ(sim.heard[id].ends, 0);
+  FakeWorker& back = sim.AddWorker({.name = "large", .incarnation = 2, .pool_bytes = 64 * kMiB});
+  ASSERT_TRUE(sim.RunUntilAllEnd({id}));
+  sim.ExpectWhole(back, id, large);
+}
+
+TEST(Scheduler, DeadlinesEndWhatWaitsAndWhatRuns) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.max_sequences = 1});
+  SequenceRequest request = Request(10, 8000);
+  request.deadline = seconds(3);
+  const uint64_t runs = sim.Submit(request), waits = sim.Submit(request);
+  request.deadline = seconds(0);
+  request.queue_timeout = seconds(1);
+  request.max_new_tokens = 10;
+  const uint64_t impatient = sim.Submit(request);
+  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[impatient].ends == 1; }, 60));
+  EXPECT_EQ(sim.heard[impatient].status.code(), absl::StatusCode::kAborted);
+  sim.hung = {"w0"};  // nobody waits for the worker to let go
+  ASSERT_TRUE(sim.RunUntil([&] { return sim.heard[runs].ends == 1 && sim.heard[waits].ends == 1; }, 160));
+  EXPECT_EQ(sim.heard[runs].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(sim.heard[waits].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_GT(sim.heard[runs].tokens.size(), 10u);
+  sim.hung = {};
+  ASSERT_TRUE(sim.RunUntil([&] { return worker.used_bytes() == 0 && worker.remembered() == 0; }, 300));
+  EXPECT_EQ(sim.brain.stats().running, 0u);
+}
+
+TEST(Scheduler, WhatAWorkerReportsCorrectsTheEstimate) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 16 * kMiB});
+  WorkerStatus status = worker.Status();
+  status.used_bytes = 13 * kMiB;  // something holds pages that nobody here set aside
+  sim.brain.OnStatus(status, sim.now);
+  const SequenceRequest request = Request(320, 320, Fixed(Width::kFp16));
+  const uint64_t first = sim.Submit(request), second = sim.Submit(request);
+  EXPECT_EQ(worker.starts(), 1u) << "an idle worker takes one";
+  EXPECT_EQ(sim.brain.stats().waiting, 1u);
+  ASSERT_TRUE(sim.RunUntilAllEnd({first, second}));
+}
+
+// Sequences that run out of pages, workers that die, leave and come back, tiers that flip, clients that go, links that lose and double:
+// whatever the order, all ends well and in bounded work.
+TEST(Scheduler, NoScheduleLivelocks) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    SchedulerOptions options;
+    options.max_losses = 1000;
+    options.queue_timeout = std::chrono::hours(1);
+    Simulation sim(options);
+    sim.seed = seed;
+    sim.loss = sim.doubling = seed % 3 == 0 ? 0.05 : 0;
+    uint64_t draws = 0;
+    const auto draw = [&](uint64_t below) { return static_cast<uint64_t>(Uniform(seed, 9, draws++) * static_cast<double>(below)); };
+    std::map<std::string, FakeWorkerOptions> fleet;
+    for (uint64_t i = 0; i <= seed % 3; ++i) {
+      const std::string name = absl::StrCat("w", i);
+      fleet[name] = {.name = name, .pool_bytes = (12 + 4 * draw(6)) * kMiB, .max_sequences = 12};
+      sim.AddWorker(fleet[name]).SetTiers(Width::kInt2);
+      sim.brain.OnStatus(sim.workers.at(name)->Status(), sim.now);
+    }
+    std::map<uint64_t, SequenceRequest> requests;
+    std::set<uint64_t> cancelled;
+    uint64_t deaths = 0;
+    const auto some_worker = [&]() -> FakeWorker& { return *sim.workers.at(absl::StrCat("w", draw(fleet.size()))); };
+    const auto step = [&](bool quiet) {
+      if (!quiet && requests.size() < 30 && draw(8) == 0) {
+        const Width widths[] = {Width::kInt2, Width::kInt4, Width::kInt8, Width::kFp16};
+        SequenceRequest request = Request(1 + draw(600), 1 + draw(700), draw(3) ? CachePlan{} : Fixed(widths[draw(4)]));
+        request.prompt.front() = static_cast<int32_t>(draw(900));
+        request.priority = static_cast<int32_t>(draw(3)) - 1;
+        request.tenant = absl::StrCat("t", draw(3));
+        const auto ids = sim.brain.Submit({request}, sim.now);
+        if (ids.ok()) requests[ids->front()] = request;
+        sim.Exchange();
+      }
+      if (!quiet && draw(60) == 0) some_worker().SetTiers(draw(2) ? Width::kFp16 : Width::kInt2);
+      if (!quiet && draw(200) == 0 && !requests.empty()) {
+        const uint64_t id = std::next(requests.begin(), static_cast<int64_t>(draw(requests.size())))->first;
+        sim.brain.Cancel(id, sim.now);
+        cancelled.insert(id);
+      }
+      if (!quiet && draw(150) == 0) {
+        FakeWorkerOptions& again = fleet[absl::StrCat("w", draw(fleet.size()))];
+        FakeWorker& leaves = *sim.workers.at(again.name);
+        if (draw(2)) {
+          leaves.Drain();
+          for (int i = 0; i < 30; ++i) sim.Step();
+          leaves.HandOver();
+          for (int i = 0; i < 30; ++i) sim.Step();
+        }
+        ++again.incarnation;
+        ++deaths;
+        sim.AddWorker(again);
+      }
+      sim.Step();
+    };
+    for (int i = 0; i < 600; ++i) step(/*quiet=*/false);
+    ASSERT_GE(requests.size(), 20u);
+    int steps = 0;
+    const auto all_ended = [&] {
+      return std::all_of(requests.begin(), requests.end(), [&](const auto& entry) { return sim.heard[entry.first].ends == 1; });
+    };
+    for (; steps < 30000 && !all_ended(); ++steps) step(/*quiet=*/true);
+    ASSERT_TRUE(all_ended()) << "seed " << seed << ": " << sim.brain.stats().waiting << " wait, " << sim.brain.stats().running << " run";
+    for (const auto& [id, request] : requests) {
+      const Heard& heard = sim.heard[id];
+      ASSERT_LE(heard.tokens.size(), request.max_new_tokens);
+      for (uint32_t i = 0; i < heard.tokens.size(); ++i) {
+        ASSERT_EQ(heard.tokens[i], FakeWorker({}).TokenAt(request.prompt.front(), i)) << "seed " << seed << " sequence " << id;
+      }
+      if (cancelled.contains(id) || request.plan.follow_tiers) continue;  // one that follows may outgrow the pool when tiers widen
+      EXPECT_EQ(heard.tokens.size(), request.max_new_tokens) << "seed " << seed << " sequence " << id << ": " << heard.status;
+    }
+    EXPECT_LE(sim.brain.stats().preemptions, 3 * requests.size()) << "seed " << seed;
+    for (int i = 0; i < 300; ++i) step(/*quiet=*/true);
+    EXPECT_EQ(sim.brain.stats().waiting + sim.brain.stats().running, 0u);
+    EXPECT_EQ(sim.brain.stats().reserved_bytes, 0u);
+    for (const auto& [name, worker] : sim.workers) EXPECT_EQ(worker->used_bytes() + worker->remembered(), 0u) << "seed " << seed;
+  }
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ class EngineImpl final : public Engine {
   void FinishPrompt(Sequence& sequence);
   void Decode(Sequences batch);
   void Grow(Sequence& sequence);  // it may have to go itself
+  Sequence& Victim();
   void SendBack(Sequence& sequence);
   void SampleRows(const Sequences& batch, const float* residual, RowRole role);
   void Choose(Sequence& sequence, std::optional<TokenOut> token);

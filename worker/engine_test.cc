@@ -301,6 +301,27 @@ TEST_F(EngineTest, TwoRequestsOfSixtyPercentBothFinish) {
   EXPECT_EQ(engine_->stats().used_bytes, 0u);
 }
 
+TEST_F(EngineTest, WhenPagesRunOutTheNewestOfTheLeastImportantGoes) {
+  const CachePlan plan = Plain(Width::kFp16, Width::kFp16, 2);
+  Make({.pool_bytes = 3 * (2 << 20)}, kLargePages);
+  // 16 rows of pages beside the rings; each sequence comes to need 6. Numbers: lower matters more.
+  const int priorities[] = {0, 5, 5, -1};
+  for (uint64_t id = 1; id <= 4; ++id) {
+    StartSequence start = Request(id, 64, 64 * 5 + 1, plan);
+    start.priority = priorities[id - 1];
+    Start(start);
+  }
+  std::vector<uint64_t> preempted, finished;
+  while (engine_->HasWork())
+    for (const SequenceOutput& output : engine_->Turn().outputs) {
+      if (output.finish == FinishReason::kPreempted) preempted.push_back(output.name.id);
+      if (output.finish == FinishReason::kLength) finished.push_back(output.name.id);
+    }
+  EXPECT_EQ(preempted, (std::vector<uint64_t>{3, 2}));
+  std::sort(finished.begin(), finished.end());
+  EXPECT_EQ(finished, (std::vector<uint64_t>{1, 4}));
+}
+
 TEST_F(EngineTest, ASequenceThatOutgrowsThePoolAloneEndsWithTheNumbers) {
   StartSequence start = Request(1, 64, 64 * 30);
   start.plan = CachePlan();

@@ -134,7 +134,7 @@ void EngineImpl::FinishPrompt(Sequence& sequence) {
 
 void EngineImpl::Decode(Sequences batch) {
   // Pages first, oldest sequence first: running out is settled before any arithmetic starts. Those that had
-  // to go are the newest: they, and what they were, are gone from `active_`.
+  // to go, and what they were, are gone from `active_`.
   const size_t active = active_.size();
   const auto gone = [&](Sequence* s) {
     return active_.size() < active && std::find(active_.begin(), active_.end(), s) == active_.end();
@@ -179,9 +179,9 @@ void EngineImpl::Decode(Sequences batch) {
 void EngineImpl::Grow(Sequence& sequence) {
   while (!sequence.cache->AllocateNextPage(tiers_, Placement::kNeighbours) &&
          !sequence.cache->AllocateNextPage(tiers_, Placement::kGaps)) {
-    Sequence& newest = *active_.back();
-    if (newest.staging) {
-      SendBack(newest);
+    Sequence& victim = Victim();
+    if (victim.staging) {
+      SendBack(victim);
     } else if (active_.size() == 1) {
       End(sequence, FinishReason::kError,
           absl::StrCat("the cache pool of ", pool_->capacity(), " bytes is full: this sequence alone holds ",
@@ -189,11 +189,19 @@ void EngineImpl::Grow(Sequence& sequence) {
       return;
     } else {
       ++stats_.preemptions;
-      const bool itself = &newest == &sequence;
-      End(newest, FinishReason::kPreempted);
+      const bool itself = &victim == &sequence;
+      End(victim, FinishReason::kPreempted);
       if (itself) return;
     }
   }
+}
+
+// Of the active sequences that matter least, the newest.
+Sequence& EngineImpl::Victim() {
+  Sequence* victim = active_.front();
+  for (Sequence* sequence : active_)  // in order of arrival
+    if (sequence->start.priority >= victim->start.priority) victim = sequence;
+  return *victim;
 }
 
 // A prompt that prefills has shown nothing yet: it waits again, at its place, and is not counted as

@@ -213,6 +213,27 @@ TEST(Sampler, Penalties) {
   EXPECT_EQ(sampler.Sample(logits, 3, scratch)->token, 0);
 }
 
+TEST(Sampler, AFurtherAttemptGoesOnWhereTheLastStopped) {
+  const std::vector<float> logits = Random(300, 8, 6);
+  SamplingParams params;
+  params.seed = 42;
+  params.top_p = 0.9f;
+  params.presence_penalty = 1;
+  params.frequency_penalty = 0.5f;
+  params.repetition_penalty = 1.2f;
+  const std::vector<int32_t> prompt = {5, 6, 7};
+  Sampler whole(params, prompt, 0);
+  SamplerScratch scratch;
+  std::vector<int32_t> tokens;
+  for (uint32_t i = 0; i < 60; ++i) tokens.push_back(whole.Sample(logits, i, scratch)->token);
+  for (uint32_t delivered : {1u, 17u, 59u}) {
+    std::vector<int32_t> again = prompt;
+    again.insert(again.end(), tokens.begin(), tokens.begin() + delivered);
+    Sampler rest(params, again, delivered);
+    for (uint32_t i = delivered; i < 60; ++i) EXPECT_EQ(rest.Sample(logits, i, scratch)->token, tokens[i]) << delivered;
+  }
+}
+
 TEST(Sampler, LogitBias) {
   SamplingParams params = Greedy();
   params.logit_bias = {{0, -100}, {2, 5}};

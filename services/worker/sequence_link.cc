@@ -66,7 +66,7 @@ void SequenceLink::Take(const StartSequence& start) {
   ++stats_.starts;
   Record& record = records_[start.name];
   record.first = record.sent = start.delivered;
-  if (draining_) return End(start.name, FinishReason::kPreempted, "the worker is shutting down");
+  if (draining_) return End(start.name, FinishReason::kMoved, "");
   const absl::Status status = engine_.Start(start);
   if (!status.ok()) End(start.name, FinishReason::kError, std::string(status.message()));
 }
@@ -246,6 +246,15 @@ MonotonicTime SequenceLink::next_tick() const { return records_.empty() ? next_h
 void SequenceLink::Drain() {
   draining_ = true;
   next_status_ = clock_.Now();
+}
+
+void SequenceLink::HandOver() {
+  for (const auto& [name, record] : records_) {
+    if (record.finish != FinishReason::kNone) continue;
+    engine_.Cancel(name);  // its report of that finds the end already here
+    End(name, FinishReason::kMoved, "");
+  }
+  Flush();
 }
 
 std::string SequenceLink::TakeNote() { return std::exchange(note_, {}); }

@@ -49,8 +49,10 @@ class SequenceLink {
   void Tick();
   MonotonicTime next_tick() const;
 
-  // Takes no more sequences: a Start is answered kPreempted, so that the scheduler starts it elsewhere.
+  // Takes no more sequences: a Start is answered kMoved, so that the scheduler starts it elsewhere.
   void Drain();
+  // Ends what still runs in the same way, with all its tokens so far.
+  void HandOver();
   // Nothing runs and nothing waits for an acknowledgement.
   bool idle() const { return records_.empty(); }
 

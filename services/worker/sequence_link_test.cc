@@ -311,12 +311,34 @@ TEST_F(SequenceLinkTest, DrainRefusesNewAndEndsOld) {
   auto outputs = Take();
   ASSERT_EQ(outputs.size(), 2u);
   EXPECT_EQ(outputs[1].name, (SequenceName{2, 0}));
-  EXPECT_EQ(outputs[1].finish, FinishReason::kPreempted);
+  EXPECT_EQ(outputs[1].finish, FinishReason::kMoved);
   EXPECT_TRUE(statuses_.back().draining);
   Round();
   EXPECT_FALSE(link_->idle());
   Arrive(AckSequence{{1, 0}, 3, true});
   Arrive(AckSequence{{2, 0}, 0, true});
+  Round();
+  EXPECT_TRUE(link_->idle());
+}
+
+TEST_F(SequenceLinkTest, WhatStillRunsIsHandedOverWithItsTokens) {
+  Greet();
+  Arrive(StartOf(1, 100));
+  Arrive(StartOf(2, 1));
+  Round();
+  Round();
+  link_->Drain();
+  Take();
+  link_->HandOver();
+  Round();
+  const auto outputs = Take();
+  ASSERT_EQ(outputs.size(), 1u) << "what had ended by itself keeps its end";
+  EXPECT_EQ(outputs[0].name, (SequenceName{1, 0}));
+  EXPECT_EQ(outputs[0].finish, FinishReason::kMoved);
+  EXPECT_EQ(outputs[0].first_index + outputs[0].tokens.size(), 2u);
+  EXPECT_FALSE(engine_.HasWork()) << "its pages are free";
+  Arrive(AckSequence{{1, 0}, 2, true});
+  Arrive(AckSequence{{2, 0}, 1, true});
   Round();
   EXPECT_TRUE(link_->idle());
 }

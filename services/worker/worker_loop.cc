@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace stria {
+namespace {
+
+constexpr Duration kHandOverLimit = std::chrono::seconds(5);
+
+}  // namespace
 
 bool WorkerLoop::RunOnce() {
   parts_.tasks.RunAll();
@@ -26,15 +31,21 @@ bool WorkerLoop::RunOnce() {
 void WorkerLoop::Run(Duration drain_limit) {
   for (;;) {
     const bool work = RunOnce();
-    if (draining_) {
-      if (parts_.sequences.idle()) return;
-      if (parts_.clock.Now() - drain_started_ >= drain_limit) {
-        parts_.log.Warning("drain limit reached with sequences running");
-        return;
-      }
-    }
+    if (draining_ && Drained(drain_limit)) return;
     if (!work) parts_.wait(TimeToNextTick());
   }
+}
+
+bool WorkerLoop::Drained(Duration drain_limit) {
+  if (parts_.sequences.idle()) return true;
+  const Duration elapsed = parts_.clock.Now() - drain_started_;
+  if (elapsed >= drain_limit && !std::exchange(handed_over_, true)) {
+    parts_.log.Info("drain limit reached: handing sequences over");
+    parts_.sequences.HandOver();
+  }
+  if (elapsed < drain_limit + kHandOverLimit) return false;
+  parts_.log.Warning("nobody acknowledged the sequences handed over");
+  return true;
 }
 
 void WorkerLoop::Drain() {

@@ -32,7 +32,8 @@ class WorkerLoop {
   };
   explicit WorkerLoop(Parts parts) : parts_(std::move(parts)) {}
 
-  // Until Drain, and then until the last sequence has ended and is acknowledged, or `drain_limit` has passed.
+  // Until Drain, and then until the last sequence has ended and is acknowledged. After `drain_limit` those that still run are
+  // handed over to other workers, for which the scheduler gets a few seconds.
   void Run(Duration drain_limit);
   // One round without sleeping; true when the engine had work.
   bool RunOnce();
@@ -41,10 +42,11 @@ class WorkerLoop {
 
  private:
   Duration TimeToNextTick() const;
+  bool Drained(Duration drain_limit);
   void LogNotes();
 
   Parts parts_;
-  bool draining_ = false;
+  bool draining_ = false, handed_over_ = false;
   MonotonicTime drain_started_;
 };
 
