@@ -1,5 +1,5 @@
 // An asynchronous HTTP/1.1 server on Boost.Beast: one io_context, one thread, coroutines. Bounded in body size, header size,
-// connections, and in bytes queued for a slow reader.
+// connections, in bytes of bodies held, and in bytes queued for a slow reader.
 #pragma once
 
 #include <cstdint>
@@ -57,12 +57,17 @@ class HttpExchange {
 // Respond gets a named response: an await inside a condition, or of a braced temporary, compiles and then traps.
 using HttpHandler = std::function<boost::asio::awaitable<void>(HttpExchange&)>;
 
+// Asked before every request, whatever its path, when its header is there and its body is not yet. Not OK refuses it:
+// Unauthenticated is a 401, PermissionDenied a 403.
+using HttpGuard = std::function<absl::Status(const HttpRequest&)>;
+
 struct HttpServerOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: the kernel chooses
   size_t max_body_bytes = size_t{8} << 20;
   size_t max_header_bytes = size_t{32} << 10;
   size_t max_connections = 4096;
+  size_t max_buffered_bytes = size_t{256} << 20;  // of larger bodies, on all connections together
   int idle_timeout_seconds = 75;
   int write_stall_seconds = 30;
   int send_buffer_bytes = 256 << 10;  // the kernel's, per connection: what a reader may lag behind before it counts as slow
@@ -77,6 +82,8 @@ class HttpServer {
   // `path` may hold {} for one segment: "/debug/sequences/{}". Before the first request only.
   // Unknown paths answer 404, known paths with another method 405, both in OpenAI's JSON error form.
   virtual void Route(std::string method, std::string path, HttpHandler handler) = 0;
+  // Before the first request only. Without one everything is allowed.
+  virtual void SetGuard(HttpGuard guard) = 0;
   virtual uint16_t port() const = 0;
   virtual void StopAccepting() = 0;
 };

@@ -47,6 +47,28 @@ HttpResponse ReadError(const boost::system::error_code& error, const HttpServerO
   return ErrorResponse(400, absl::StrCat("not an HTTP request: ", error.message()));
 }
 
+// A larger body's part of the server's memory, until its request is answered. Small ones are bounded by the number of connections.
+class BodyClaim {
+ public:
+  static std::optional<BodyClaim> Make(HttpShared& shared, size_t bytes) {
+    constexpr size_t kSmall = size_t{64} << 10;
+    if (bytes <= kSmall) bytes = 0;
+    if (bytes > 0 && bytes > shared.options.max_buffered_bytes - std::min(shared.buffered_bytes, shared.options.max_buffered_bytes)) {
+      return std::nullopt;
+    }
+    return BodyClaim(shared, bytes);
+  }
+  BodyClaim(BodyClaim&& other) noexcept : shared_(other.shared_), bytes_(std::exchange(other.bytes_, 0)) {}
+  BodyClaim& operator=(BodyClaim&&) = delete;
+  ~BodyClaim() { shared_.buffered_bytes -= bytes_; }
+
+ private:
+  BodyClaim(HttpShared& shared, size_t bytes) : shared_(shared), bytes_(bytes) { shared_.buffered_bytes += bytes_; }
+
+  HttpShared& shared_;
+  size_t bytes_;
+};
+
 }  // namespace
 
 class HttpSession::Exchange final : public HttpExchange {
@@ -242,6 +264,25 @@ asio::awaitable<bool> HttpSession::ServeOne() {
     co_return false;
   }
   chunked_ = parser.get().version() >= 11;
+  keep_alive_ = parser.keep_alive() && !shared_->stopping;
+  HttpRequest request;
+  std::vector<std::string> segments;
+  if (const std::optional<HttpResponse> refusal = Screen(parser, &request, &segments)) {
+    if (!parser.is_done()) {
+      co_await RefuseAndDrain(*refusal);
+      co_return false;
+    }
+    const bool sent = co_await SendResponse(*refusal);
+    co_return sent && keep_alive_;
+  }
+  const size_t size = parser.is_done() ? 0 : parser.content_length() ? *parser.content_length() : options.max_body_bytes;
+  const std::optional<BodyClaim> claim = BodyClaim::Make(*shared_, size);
+  if (!claim) {
+    HttpResponse busy = ErrorResponse(503, "too many large bodies are being received; try again", "", "", "busy");
+    busy.headers.emplace_back("Retry-After", "1");
+    co_await RefuseAndDrain(std::move(busy));
+    co_return false;
+  }
   if (parser.get()[http::field::expect] == "100-continue" && chunked_ && !parser.is_done()) {
     const bool sent = co_await SendAll("HTTP/1.1 100 Continue\r\n\r\n");
     if (!sent) co_return false;
@@ -255,24 +296,28 @@ asio::awaitable<bool> HttpSession::ServeOne() {
     }
     co_return false;
   }
-
-  http::request<http::string_body> message = parser.release();
-  keep_alive_ = message.keep_alive() && !shared_->stopping;
-  std::optional<HttpTarget> target = ParseRequestTarget(View(message.target()));
-  HttpRequest request;
-  request.method = std::string(View(message.method_string()));
-  head_only_ = request.method == "HEAD";
-  if (!target) {
-    const HttpResponse response = ErrorResponse(400, "the request's path is not well-formed");
-    const bool sent = co_await SendResponse(response);
-    co_return sent && keep_alive_;
-  }
-  request.path = std::move(target->path);
-  request.query = std::move(target->query);
-  request.body = std::move(message.body());
-  request.authorization = std::string(View(message[http::field::authorization]));
-  const bool open = co_await Handle(std::move(request), std::move(target->segments));
+  request.body = std::move(parser.release().body());
+  const bool open = co_await Handle(std::move(request), std::move(segments));
   co_return open;
+}
+
+// What the header alone decides. The request but for its body.
+template <typename Parser>
+std::optional<HttpResponse> HttpSession::Screen(const Parser& parser, HttpRequest* request, std::vector<std::string>* segments) {
+  const auto& header = parser.get();
+  request->method = std::string(View(header.method_string()));
+  head_only_ = request->method == "HEAD";
+  std::optional<HttpTarget> target = ParseRequestTarget(View(header.target()));
+  if (!target) return ErrorResponse(400, "the request's path is not well-formed");
+  request->path = std::move(target->path);
+  request->query = std::move(target->query);
+  request->authorization = std::string(View(header[http::field::authorization]));
+  *segments = std::move(target->segments);
+  const absl::Status allowed = shared_->guard ? shared_->guard(*request) : absl::OkStatus();
+  if (allowed.ok()) return std::nullopt;
+  HttpResponse refusal = ErrorResponse(allowed);
+  if (refusal.status == 401) refusal.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return refusal;
 }
 
 asio::awaitable<bool> HttpSession::Handle(HttpRequest request, std::vector<std::string> segments) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -22,7 +24,9 @@ class HttpSession;
 struct HttpShared {
   HttpServerOptions options;
   HttpRouter router;
+  HttpGuard guard;
   std::unordered_set<HttpSession*> sessions;
+  size_t buffered_bytes = 0;  // claimed by larger bodies
   bool stopping = false;  // answer what runs, then close
 };
 
@@ -44,6 +48,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::asio::awaitable<void> Run();
   boost::asio::awaitable<bool> ServeOne();  // false: close now
   boost::asio::awaitable<bool> Handle(HttpRequest request, std::vector<std::string> segments);
+  template <typename Parser>
+  std::optional<HttpResponse> Screen(const Parser& parser, HttpRequest* request, std::vector<std::string>* segments);
   boost::asio::awaitable<bool> SendAll(std::string_view bytes);
   boost::asio::awaitable<bool> SendResponse(const HttpResponse& response);
   boost::asio::awaitable<void> RefuseAndDrain(HttpResponse response);

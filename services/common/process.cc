@@ -11,6 +11,7 @@
 
 #include <sched.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace stria {
@@ -79,6 +80,15 @@ void EnsureEnvironment(std::initializer_list<std::pair<const char*, const char*>
   if (!missing) return;
   execv("/proc/self/exe", argv);
   std::perror("starting again with OpenMP's settings; going on without");
+}
+
+uint64_t RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
 }
 
 std::string HostName() {

@@ -24,6 +24,9 @@ int CpusOfQuota(const std::string& cpu_max);
 // set already win. Returns when everything is set.
 void EnsureEnvironment(std::initializer_list<std::pair<const char*, const char*>> variables, char** argv);
 
+// As many open files (connections) as the hard limit allows. Gives the limit.
+uint64_t RaiseFileLimit();
+
 std::string HostName();
 
 // SIGTERM and SIGINT: the first calls `stop` on the io_context's thread (drain, then leave), the second ends the process at once with

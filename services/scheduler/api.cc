@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "model/tokenizer/utf8.h"
 #include "services/scheduler/score.h"
+#include "services/scheduler/status_json.h"
 
 namespace stria {
 namespace {
@@ -58,13 +59,32 @@ void Api::RouteWork(HttpServer& server, const char* path, Handler handler) {
   });
 }
 
+// Probes and metrics are open: they hold no user's data, and what reads them seldom holds a key.
+absl::Status Api::Guard(const HttpRequest& request) const {
+  for (const char* open : {"/health", "/ready", "/live", "/metrics"}) {
+    if (request.path == open) return absl::OkStatus();
+  }
+  return context_.keys.TenantOf(request.authorization).status();
+}
+
+// Guarded, so the key is a known one.
+std::string Api::Tenant(const HttpExchange& exchange) const {
+  return context_.keys.TenantOf(exchange.request().authorization).value_or("");
+}
+
 void Api::AddRoutes(HttpServer& server) {
+  server.SetGuard([this](const HttpRequest& request) { return Guard(request); });
   RouteWork(server, "/v1/chat/completions", &Api::Chat);
   RouteWork(server, "/v1/completions", &Api::Completions);
   RouteWork(server, "/v1/score", &Api::Score);
   RouteWork(server, "/tokenize", &Api::Tokenize);
   RouteWork(server, "/detokenize", &Api::Detokenize);
   server.Route("GET", "/v1/models", [this](HttpExchange& exchange) -> asio::awaitable<void> { co_await Models(exchange); });
+  server.Route("GET", "/v1/status", [this](HttpExchange& exchange) -> asio::awaitable<void> {
+    HttpResponse response;
+    response.body = StatusJson(context_.dispatcher.brain(), context_.dispatcher.Now());
+    co_await exchange.Respond(std::move(response));
+  });
   server.Route("GET", "/live", [](HttpExchange& exchange) -> asio::awaitable<void> {
     HttpResponse response;
     response.body = "{\"status\":\"alive\"}";
@@ -144,7 +164,7 @@ asio::awaitable<void> Api::Chat(HttpExchange& exchange) {
     co_await Refuse(context_.metrics, exchange, *error);
     co_return;
   }
-  GenerationJob job{.format = Format(ReplyKind::kChat, request.generation), .request = request.generation, .prompts = {}, .echoes = {}};
+  GenerationJob job{.format = Format(ReplyKind::kChat, request.generation), .request = request.generation, .prompts = {}, .echoes = {}, .tenant = Tenant(exchange)};
   job.prompts.push_back(std::move(prompt));
   co_await Generate(context_, std::move(job), exchange);
 }
@@ -166,7 +186,7 @@ asio::awaitable<void> Api::Completions(HttpExchange& exchange) {
     co_await Refuse(context_.metrics, exchange, *error);
     co_return;
   }
-  GenerationJob job{.format = Format(ReplyKind::kCompletion, request.generation), .request = request.generation, .prompts = {}, .echoes = {}};
+  GenerationJob job{.format = Format(ReplyKind::kCompletion, request.generation), .request = request.generation, .prompts = {}, .echoes = {}, .tenant = Tenant(exchange)};
   if (request.echo) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       const std::string* text = std::get_if<std::string>(&request.prompts[i]);
@@ -181,7 +201,7 @@ asio::awaitable<void> Api::Score(HttpExchange& exchange) {
   ScoreRequest request;
   std::optional<ApiError> error = ReadScore(exchange.request().body, Limits(), &request);
   if (!error) error = CheckModel(request.model);
-  ScoreJob job{.head = {}, .kv = request.kv, .top_logprobs = request.top_logprobs, .prompts = {}};
+  ScoreJob job{.head = {}, .kv = request.kv, .urgency = request.urgency, .tenant = Tenant(exchange), .top_logprobs = request.top_logprobs, .prompts = {}};
   if (!error) {
     absl::StatusOr<std::vector<std::vector<int32_t>>> encoded = Encode(request.prompts);
     if (encoded.ok()) {

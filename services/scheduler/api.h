@@ -21,6 +21,7 @@ class Api {
   // what the workers call it. Everything given outlives this.
   Api(ApiContext context, const ChatTemplate* chat_template, std::string model_name);
 
+  // Routes, and a guard before them and all others of the server.
   void AddRoutes(HttpServer& server);
 
   // From now on new work is refused with 503; what runs goes on.
@@ -40,6 +41,8 @@ class Api {
   boost::asio::awaitable<void> Detokenize(HttpExchange& exchange);
   boost::asio::awaitable<void> Models(HttpExchange& exchange);
 
+  absl::Status Guard(const HttpRequest& request) const;
+  std::string Tenant(const HttpExchange& exchange) const;
   RequestLimits Limits() const;
   std::optional<ApiError> CheckModel(const std::string& model) const;
   std::string ServedModel() const;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kMaxTopLogprobs = 20;
 constexpr int64_t kMaxTokens = int64_t{1} << 30;
+constexpr int64_t kMaxPriority = 1'000'000;
+constexpr double kMinSeconds = 0.001, kMaxSeconds = 86400;
 
 KvChoice ReadKv(ObjectReader& body, std::optional<ApiError>* error) {
   KvChoice choice;
@@ -36,6 +38,14 @@ KvChoice ReadKv(ObjectReader& body, std::optional<ApiError>* error) {
   kv.Refuse("layers", "needs mode 'plan', which is not supported by this model yet");
   kv.RefuseRest();
   return choice;
+}
+
+Urgency ReadUrgency(ObjectReader& body) {
+  Urgency urgency;
+  urgency.priority = static_cast<int32_t>(body.Integer("priority", -kMaxPriority, kMaxPriority).value_or(0));
+  urgency.queue_timeout = body.Number("queue_timeout", kMinSeconds, kMaxSeconds).value_or(0);
+  urgency.deadline = body.Number("deadline", kMinSeconds, kMaxSeconds).value_or(0);
+  return urgency;
 }
 
 void ReadStop(ObjectReader& body, const RequestLimits& limits, std::vector<std::string>* stops) {
@@ -103,6 +113,7 @@ void ReadGeneration(ObjectReader& body, const RequestLimits& limits, std::option
   sampling.repetition_penalty = static_cast<float>(body.Number("repetition_penalty", 0.01, 10).value_or(1));
   ReadLogitBias(body, limits, &sampling);
   request->kv = ReadKv(body, error);
+  request->urgency = ReadUrgency(body);
   body.Accept("user");
   body.Accept("metadata");
   body.Accept("store");
@@ -280,6 +291,7 @@ std::optional<ApiError> ReadScore(std::string_view text, const RequestLimits& li
   request->prompts = ReadPrompts(body, limits);
   request->top_logprobs = static_cast<int32_t>(body.Integer("top_logprobs", 0, kMaxTopLogprobs).value_or(0));
   request->kv = ReadKv(body, &error);
+  request->urgency = ReadUrgency(body);
   body.Accept("user");
   body.RefuseRest();
   return error;

@@ -31,6 +31,13 @@ struct KvChoice {
   CachePlan Plan(size_t layers) const;
 };
 
+// When a request is to run, and how long its client waits.
+struct Urgency {
+  int32_t priority = 0;        // lower numbers first, as vLLM has it
+  double queue_timeout = 0;    // seconds until it first runs; 0: the server's
+  double deadline = 0;         // seconds from arrival to its end; 0: the server's
+};
+
 // What chat and text completions have in common.
 struct GenerationRequest {
   std::string model;
@@ -42,6 +49,7 @@ struct GenerationRequest {
   std::optional<uint64_t> seed;
   SamplingParams sampling;  // seed and choice are set later
   KvChoice kv;
+  Urgency urgency;
 };
 
 struct ChatRequest {
@@ -62,6 +70,7 @@ struct ScoreRequest {
   std::vector<PromptText> prompts;
   int32_t top_logprobs = 0;
   KvChoice kv;
+  Urgency urgency;
 };
 
 struct TokenizeRequest {

@@ -35,7 +35,8 @@ TEST(ReadChat, AllFields) {
       "stream": true, "stream_options": {"include_usage": true}, "stop": ["x", "yy"], "n": 3, "seed": -7, "logprobs": true,
       "top_logprobs": 4, "temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125, "presence_penalty": -2,
       "frequency_penalty": 1.5, "repetition_penalty": 1.25, "logit_bias": {"5": -100, "6": 2.5}, "max_completion_tokens": 9,
-      "user": "u", "metadata": {"a": "b"}, "store": true, "response_format": {"type": "text"}, "kv": {"mode": "int4"}})", &r);
+      "user": "u", "metadata": {"a": "b"}, "store": true, "response_format": {"type": "text"}, "kv": {"mode": "int4"},
+      "priority": -5, "queue_timeout": 2.5, "deadline": 30})", &r);
   ASSERT_FALSE(error) << error->message;
   ASSERT_EQ(r.messages.size(), 3u);
   EXPECT_EQ(r.messages[0].role, "system");
@@ -55,6 +56,9 @@ TEST(ReadChat, AllFields) {
   EXPECT_EQ(g.sampling.repetition_penalty, 1.25f);
   EXPECT_EQ(g.sampling.logit_bias, (std::vector<std::pair<int32_t, float>>{{5, -100.0f}, {6, 2.5f}}));
   EXPECT_EQ(g.max_tokens, 9u);
+  EXPECT_EQ(g.urgency.priority, -5);
+  EXPECT_EQ(g.urgency.queue_timeout, 2.5);
+  EXPECT_EQ(g.urgency.deadline, 30);
   EXPECT_EQ(g.kv.name(), "int4");
   const CachePlan plan = g.kv.Plan(2);
   EXPECT_FALSE(plan.follow_tiers);

@@ -53,6 +53,7 @@ class Generation {
         if (!job_.request.ignore_eos) request.stop_tokens = context_.tokenizer.end_tokens();
         request.sampling = sampling;
         request.plan = plan;
+        SetUrgency(job_.request.urgency, job_.tenant, &request);
       }
     }
     return requests;
@@ -154,6 +155,14 @@ CachePlan PlanFor(const KvChoice& kv, const Scheduler& brain) {
   return kv.Plan(workers.empty() ? 0 : workers.begin()->second.hello.layers.size());
 }
 
+void SetUrgency(const Urgency& urgency, const std::string& tenant, SequenceRequest* request) {
+  const auto duration = [](double seconds) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)); };
+  request->tenant = tenant;
+  request->priority = urgency.priority;
+  request->queue_timeout = duration(urgency.queue_timeout);
+  request->deadline = duration(urgency.deadline);
+}
+
 ApiError ErrorOf(const absl::Status& status, uint32_t retry_after) {
   ApiError error{.status = HttpStatus(status), .message = std::string(status.message().data(), status.message().size())};
   switch (status.code()) {
@@ -161,11 +170,12 @@ ApiError ErrorOf(const absl::Status& status, uint32_t retry_after) {
       error.code = "queue_full";
       error.retry_after = static_cast<int>(retry_after);
       break;
-    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kAborted:
       error.status = 503;
       error.code = "queue_timeout";
       error.retry_after = static_cast<int>(retry_after);
       break;
+    case absl::StatusCode::kDeadlineExceeded: error.code = "deadline_exceeded"; break;
     case absl::StatusCode::kUnavailable:
       error.code = "worker_unavailable";
       error.retry_after = 1;

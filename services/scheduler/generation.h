@@ -8,6 +8,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 #include "services/common/http_server.h"
+#include "services/scheduler/api_keys.h"
 #include "services/scheduler/api_reply.h"
 #include "services/scheduler/api_request.h"
 #include "services/scheduler/dispatcher.h"
@@ -20,6 +21,7 @@ struct ApiContext {
   Dispatcher& dispatcher;
   const Tokenizer& tokenizer;
   SchedulerMetrics& metrics;
+  const ApiKeys& keys;
 };
 
 struct GenerationJob {
@@ -27,6 +29,7 @@ struct GenerationJob {
   GenerationRequest request;
   std::vector<std::vector<int32_t>> prompts;  // each answered request.n times, in this order
   std::vector<std::string> echoes;            // what each prompt's answers begin with; empty: nothing
+  std::string tenant;
 };
 
 boost::asio::awaitable<void> Generate(ApiContext context, GenerationJob job, HttpExchange& exchange);
@@ -36,6 +39,9 @@ ApiError ErrorOf(const absl::Status& status, uint32_t retry_after);
 
 // Counts it and answers.
 boost::asio::awaitable<void> Refuse(SchedulerMetrics& metrics, HttpExchange& exchange, const ApiError& error);
+
+// Priority, tenant and times of a sequence.
+void SetUrgency(const Urgency& urgency, const std::string& tenant, SequenceRequest* request);
 
 // The plan for the workers that are there now.
 CachePlan PlanFor(const KvChoice& kv, const Scheduler& brain);

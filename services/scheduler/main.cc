@@ -1,6 +1,7 @@
 // The scheduler process: OpenAI's HTTP API in front, workers behind, the brain between. One thread.
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@
 #include "services/common/process.h"
 #include "services/common/service_routes.h"
 #include "services/scheduler/api.h"
+#include "services/scheduler/api_keys.h"
 #include "services/scheduler/dispatcher.h"
 #include "services/scheduler/scheduler_metrics.h"
 
@@ -35,8 +37,9 @@ struct Flags {
   std::string bind = "127.0.0.1", workers_bind = "127.0.0.1";
   uint16_t http_port = 8000, workers_port = 5555;
   bool insecure = false;
-  uint32_t queue_limit = 1024, assumed_new_tokens = 1024;
-  double queue_timeout = 60, worker_timeout = 20, drain_seconds = 30;
+  std::string api_keys_file;
+  uint32_t queue_limit = 1024, queue_limit_per_key = 0, assumed_new_tokens = 1024;
+  double queue_timeout = 60, deadline = 0, worker_timeout = 20, drain_seconds = 30;
   uint64_t max_body_bytes = uint64_t{4} << 20;
 };
 
@@ -49,7 +52,10 @@ void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--workers-port", flags->workers_port, "0: the kernel chooses")->capture_default_str();
   app.add_flag("--insecure", flags->insecure, "allow plain sockets for workers off loopback");
   app.add_option("--queue-limit", flags->queue_limit, "sequences that may wait; then 429")->capture_default_str()->check(CLI::Range(1, 1000000));
-  app.add_option("--queue-timeout", flags->queue_timeout, "seconds that a sequence waits; then 503")->capture_default_str()->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--queue-limit-per-key", flags->queue_limit_per_key, "of one API key; 0: half of the queue, all of it without keys")->capture_default_str()->check(CLI::Range(0, 1000000));
+  app.add_option("--queue-timeout", flags->queue_timeout, "seconds that a sequence waits, where the request names none; then 503")->capture_default_str()->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--deadline", flags->deadline, "seconds from a request's arrival to its end, where it names none; then 504; 0: none")->capture_default_str()->check(CLI::Range(0.0, 86400.0));
+  app.add_option("--api-keys-file", flags->api_keys_file, "clients must send one of its keys, a line each: NAME KEY [SHARE]; or in the variable STRIA_API_KEYS");
   app.add_option("--worker-timeout", flags->worker_timeout, "seconds of silence; then a worker is lost (one whose connection is gone: after 2)")->capture_default_str()->check(CLI::Range(0.5, 3600.0));
   app.add_option("--assumed-length", flags->assumed_new_tokens, "tokens planned for where a request gives no limit")->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--drain-seconds", flags->drain_seconds, "after SIGTERM, for streams to end")->capture_default_str()->check(CLI::Range(0.0, 86400.0));
@@ -62,6 +68,15 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path
   STRIA_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   STRIA_ASSIGN_OR_RETURN(TokenizerSpec spec, MakeTokenizerSpec(file));
   return Tokenizer::Create(std::move(spec));
+}
+
+absl::StatusOr<ApiKeys> LoadKeys(const std::string& path) {
+  if (!path.empty()) return ApiKeys::ReadFile(path);
+  const char* variable = std::getenv("STRIA_API_KEYS");
+  if (variable == nullptr) return ApiKeys();
+  STRIA_ASSIGN_OR_RETURN(ApiKeys keys, ApiKeys::Parse(variable));
+  if (keys.empty()) return absl::InvalidArgumentError("STRIA_API_KEYS holds no API key");
+  return keys;
 }
 
 // After SIGTERM: leaves as soon as nothing is being answered, or at the deadline.
@@ -108,6 +123,8 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
     STRIA_ASSIGN_OR_RETURN(chat_template, ChatTemplate::Create(*tokenizer));
   }
 
+  STRIA_ASSIGN_OR_RETURN(const ApiKeys keys, LoadKeys(flags.api_keys_file));
+  RaiseFileLimit();
   BusContext bus;
   boost::asio::io_context io(1);
   BusOptions bus_options;
@@ -126,14 +143,17 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   options.incarnation = NewIncarnation();
   options.vocab = static_cast<uint32_t>(tokenizer->vocab_size());
   options.queue_limit = flags.queue_limit;
+  options.tenant_queue_limit = flags.queue_limit_per_key > 0 ? flags.queue_limit_per_key : keys.empty() ? flags.queue_limit : (flags.queue_limit + 1) / 2;
+  options.shares = keys.shares();
   options.queue_timeout = FromSeconds(flags.queue_timeout);
+  options.deadline = FromSeconds(flags.deadline);
   options.worker_timeout = FromSeconds(flags.worker_timeout);
   options.assumed_new_tokens = flags.assumed_new_tokens;
   Dispatcher dispatcher(io, std::move(socket), options, SystemClock(), log);
 
   Metrics registry;
   SchedulerMetrics metrics(registry);
-  Api api({dispatcher, *tokenizer, metrics}, chat_template ? &*chat_template : nullptr, flags.model_name);
+  Api api({dispatcher, *tokenizer, metrics, keys}, chat_template ? &*chat_template : nullptr, flags.model_name);
   api.AddRoutes(*server);
   ServiceRoutes routes;
   routes.metrics = &registry;

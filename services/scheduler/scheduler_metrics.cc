@@ -24,6 +24,7 @@ SchedulerMetrics::SchedulerMetrics(Metrics& metrics)
       waiting_(metrics.Gauge("stria_scheduler_queue_size", "Sequences that wait for room on a worker.")),
       running_(metrics.Gauge("stria_scheduler_running", "Sequences that a worker has.")),
       workers_ready_(metrics.Gauge("stria_scheduler_workers_ready", "Workers that take sequences.")),
+      held_back_(metrics.Gauge("stria_scheduler_workers_held_back", "Workers whose circuit breaker is open or on trial.")),
       reserved_bytes_(metrics.Gauge("stria_scheduler_reserved_bytes", "Pool bytes set aside for running sequences, in whole slabs.")),
       pool_bytes_(metrics.Gauge("stria_scheduler_pool_bytes", "Pool bytes of all workers.")),
       used_bytes_(metrics.Gauge("stria_scheduler_used_bytes", "Pool bytes in use, as workers last said.")),
@@ -32,7 +33,10 @@ SchedulerMetrics::SchedulerMetrics(Metrics& metrics)
       resends_(metrics.Counter("stria_scheduler_resends_total", "Commands sent again because no effect showed.")),
       duplicates_(metrics.Counter("stria_scheduler_duplicate_tokens_total", "Tokens that had arrived before.")),
       gaps_(metrics.Counter("stria_scheduler_gaps_total", "Outputs not taken because earlier tokens were missing.")),
-      workers_lost_(metrics.Counter("stria_scheduler_workers_lost_total", "Workers that fell silent or were restarted.")) {
+      workers_lost_(metrics.Counter("stria_scheduler_workers_lost_total", "Workers that fell silent or were restarted.")),
+      failovers_(metrics.Counter("stria_scheduler_failovers_total", "Sequences of lost workers that were started again.")),
+      moves_(metrics.Counter("stria_scheduler_moves_total", "Sequences that a leaving worker handed over.")),
+      breaker_trips_(metrics.Counter("stria_scheduler_breaker_trips_total", "Times that a worker was held back for failing.")) {
   for (const char* outcome : {"stop", "length", "cancelled", "error", "refused", "overloaded", "unavailable"}) {
     metrics_.Counter(kRequests, kRequestsHelp, {{"outcome", outcome}});
   }
@@ -46,6 +50,7 @@ void SchedulerMetrics::Update(const SchedulerStats& stats) {
   waiting_.Set(static_cast<double>(stats.waiting));
   running_.Set(static_cast<double>(stats.running));
   workers_ready_.Set(static_cast<double>(stats.workers));
+  held_back_.Set(static_cast<double>(stats.held_back));
   reserved_bytes_.Set(static_cast<double>(stats.reserved_bytes));
   pool_bytes_.Set(static_cast<double>(stats.pool_bytes));
   used_bytes_.Set(static_cast<double>(stats.used_bytes));
@@ -55,6 +60,9 @@ void SchedulerMetrics::Update(const SchedulerStats& stats) {
   AdvanceTo(duplicates_, static_cast<double>(stats.duplicates));
   AdvanceTo(gaps_, static_cast<double>(stats.gaps));
   AdvanceTo(workers_lost_, static_cast<double>(stats.workers_lost));
+  AdvanceTo(failovers_, static_cast<double>(stats.failovers));
+  AdvanceTo(moves_, static_cast<double>(stats.moves));
+  AdvanceTo(breaker_trips_, static_cast<double>(stats.breaker_trips));
 }
 
 }  // namespace stria

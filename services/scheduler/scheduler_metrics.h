@@ -21,8 +21,8 @@ class SchedulerMetrics {
 
  private:
   Metrics& metrics_;
-  prometheus::Gauge &waiting_, &running_, &workers_ready_, &reserved_bytes_, &pool_bytes_, &used_bytes_, &usage_ratio_;
-  prometheus::Counter &preemptions_, &resends_, &duplicates_, &gaps_, &workers_lost_;
+  prometheus::Gauge &waiting_, &running_, &workers_ready_, &held_back_, &reserved_bytes_, &pool_bytes_, &used_bytes_, &usage_ratio_;
+  prometheus::Counter &preemptions_, &resends_, &duplicates_, &gaps_, &workers_lost_, &failovers_, &moves_, &breaker_trips_;
 };
 
 }  // namespace stria

@@ -1,5 +1,7 @@
 // The real scheduler process between a real HTTP client and a fake worker on a real socket.
 #include <atomic>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -323,6 +325,84 @@ TEST_F(SchedulerProcessTest, AFullQueueIs429AndWaitingIsBounded) {
   runs.join();
 }
 
+TEST_F(SchedulerProcessTest, DeadlinesAndQueueTimeoutsOfRequests) {
+  Start();
+  FakeWorkerOptions options = Options();
+  options.says = SaysForEver;
+  options.max_sequences = 1;
+  AddWorker(options);
+  worker_->Pause(true);
+  const auto code = [](const std::string& body) { return Json::parse(body)["error"].value("code", ""); };
+  std::thread runs([&] {
+    const Stream stream = PostStream("/v1/chat/completions", Chat(R"({"stream": true, "deadline": 3})"));
+    EXPECT_EQ(stream.status, 200) << "it had begun";
+    EXPECT_EQ(stream.events.back()["error"]["code"], "deadline_exceeded");
+    EXPECT_FALSE(stream.done);
+  });
+  ASSERT_TRUE(Eventually([&] { return worker_->sequences() == 1; }));
+  std::thread waits([&] {
+    const HttpReply reply = Post("/v1/chat/completions", Chat(R"({"deadline": 2})"));
+    EXPECT_EQ(reply.status, 504);
+    EXPECT_EQ(code(reply.body), "deadline_exceeded");
+  });
+  const HttpReply reply = Post("/v1/completions", Json::parse(R"({"prompt": "x", "queue_timeout": 0.5})"));
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(code(reply.body), "queue_timeout");
+  waits.join();
+  runs.join();
+  worker_->Pause(false);
+  EXPECT_TRUE(Eventually([&] { return worker_->used_bytes() == 0 && worker_->remembered() == 0; }));
+}
+
+TEST_F(SchedulerProcessTest, KeysGuardEveryRouteButProbesAndMetrics) {
+  const std::string keys = absl::StrCat(std::getenv("TEST_TMPDIR"), "/keys.", getpid());
+  std::ofstream(keys) << "ada sk-0123456789abcdef 2\nbob sk-fedcba9876543210\n";
+  Start({"--api-keys-file", keys, "--queue-limit", "4"});
+  FakeWorkerOptions options = Options();
+  options.max_sequences = 1;
+  AddWorker(options);
+  for (const char* open : {"/health", "/ready", "/live", "/metrics"}) EXPECT_EQ(Get(open).status, 200) << open;
+  const HttpHeaders good = {{"Authorization", "Bearer sk-0123456789abcdef"}};
+  for (const HttpHeaders& bad : {HttpHeaders{}, HttpHeaders{{"Authorization", "Bearer sk-0123456789abcdee"}}, HttpHeaders{{"Authorization", "Basic eDp5"}}}) {
+    for (const char* path : {"/v1/models", "/v1/status", "/config", "/no/such/path", "/v1/chat/completions"}) {
+      const auto reply = Client()->Request("GET", path, "", bad);
+      ASSERT_TRUE(reply.ok());
+      EXPECT_EQ(reply->status, 401) << path;
+      EXPECT_EQ(Json::parse(reply->body)["error"]["type"], "authentication_error");
+    }
+    for (const char* path : {"/v1/chat/completions", "/v1/completions", "/v1/score", "/tokenize", "/detokenize"}) {
+      const auto reply = Client()->Request("POST", path, std::string(100000, 'x'), bad);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_EQ(reply->status, 401) << path;
+    }
+  }
+  EXPECT_EQ(Client()->Request("GET", "/v1/models", "", good)->status, 200);
+  const auto answer = Client()->Request("POST", "/v1/chat/completions", Chat().dump(), good);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(Json::parse(answer->body)["choices"][0]["message"]["content"], kAnswer);
+
+  // One key leaves half of the queue to others.
+  worker_->Pause(true);
+  std::vector<std::thread> waiting;
+  const auto ask = [&](const std::string& key) {
+    return Client()->Request("POST", "/v1/chat/completions", Chat(R"({"max_tokens": 3})").dump(), {{"Authorization", "Bearer " + key}});
+  };
+  for (int i = 0; i < 3; ++i) {
+    waiting.emplace_back([&] { EXPECT_EQ(ask("sk-0123456789abcdef")->status, 200); });
+    ASSERT_TRUE(Eventually([&] { return Metric("stria_scheduler_queue_size") == i; }));
+    ASSERT_TRUE(Eventually([&] { return worker_->sequences() == 1; }));
+  }
+  EXPECT_EQ(ask("sk-0123456789abcdef")->status, 429);
+  waiting.emplace_back([&] { EXPECT_EQ(ask("sk-fedcba9876543210")->status, 200); });
+  ASSERT_TRUE(Eventually([&] { return Metric("stria_scheduler_queue_size") == 3; }));
+  worker_->Pause(false);
+  for (std::thread& thread : waiting) thread.join();
+
+  for (const std::string& text : {scheduler_->Log(), Get("/metrics").body, Client()->Request("GET", "/config", "", good)->body}) {
+    EXPECT_FALSE(absl::StrContains(text, "0123456789abcde")) << "keys are shown nowhere";
+  }
+}
+
 TEST_F(SchedulerProcessTest, LostAndDoubledMessagesDoNotShow) {
   Start();
   AddWorker(Options(), /*loss=*/0.15);
@@ -340,30 +420,41 @@ TEST_F(SchedulerProcessTest, LostAndDoubledMessagesDoNotShow) {
   EXPECT_TRUE(Eventually([&] { return worker_->remembered() == 0; }));
 }
 
-TEST_F(SchedulerProcessTest, AWorkerDiesAndANewOneIsUsed) {
+TEST_F(SchedulerProcessTest, AWorkerDiesAndItsStreamsGoOnWithTheNextOne) {
   Start();
   FakeWorkerOptions options = Options();
   options.says = SaysForEver;
   options.pool_bytes = uint64_t{1} << 30;  // for both at once
   AddWorker(options);
+  std::string expected;
+  for (uint32_t i = 0; i < 3000; ++i) expected += static_cast<char>(SaysForEver({}, i));
+  std::string whole;
   Stream stream;
-  std::thread whole([&] {
-    const HttpReply reply = Post("/v1/chat/completions", Chat(R"({"max_tokens": 8000})"));
-    EXPECT_EQ(reply.status, 503) << reply.body;
-    EXPECT_TRUE(absl::StrContains(reply.body, "worker w0 was lost")) << reply.body;
+  std::thread first([&] {
+    const HttpReply reply = Post("/v1/chat/completions", Chat(R"({"max_tokens": 3000})"));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    whole = Json::parse(reply.body)["choices"][0]["message"]["content"];
   });
-  std::thread streamed([&] { stream = PostStream("/v1/chat/completions", Chat(R"({"stream": true, "max_tokens": 8000})")); });
+  std::thread second([&] {
+    stream = PostStream("/v1/chat/completions", Chat(R"({"stream": true, "max_tokens": 3000, "stream_options": {"include_usage": true}})"));
+  });
   ASSERT_TRUE(Eventually([&] { return worker_->sequences() == 2; }));
-  worker_.reset();
-  whole.join();
-  streamed.join();
-  EXPECT_FALSE(stream.done);
-  ASSERT_FALSE(stream.events.empty());
-  EXPECT_EQ(stream.events.back()["error"]["type"], "server_error");
-  EXPECT_TRUE(absl::StrContains(stream.events.back()["error"]["message"].get<std::string>(), "worker"));
-  EXPECT_EQ(Get("/health").status, 503);
-  AddWorker(Options(2));
-  EXPECT_EQ(Post("/v1/chat/completions", Chat()).status, 200);
+  ASSERT_TRUE(Eventually([&] { return Metric("stria_scheduler_generated_tokens_total") > 100; }));
+  worker_.reset();  // dead
+  ASSERT_TRUE(Eventually([&] { return Get("/health").status == 503; })) << "nobody is there";
+  options.incarnation = 2;
+  AddWorker(options);
+  first.join();
+  second.join();
+  EXPECT_EQ(whole, expected);
+  EXPECT_EQ(stream.text(), expected) << "nothing twice, nothing missing";
+  EXPECT_TRUE(stream.done);
+  EXPECT_EQ(stream.events.back()["usage"]["completion_tokens"], 3000);
+  EXPECT_EQ(Metric("stria_scheduler_failovers_total"), 2);
+  EXPECT_EQ(Metric("stria_scheduler_workers_lost_total"), 1);
+  const Json status = Json::parse(Get("/v1/status").body);
+  EXPECT_EQ(status["workers"][0]["state"], "serving");
+  EXPECT_EQ(status["workers"][0]["breaker"]["state"], "closed");
 }
 
 TEST_F(SchedulerProcessTest, TerminatedItLetsStreamsEnd) {

@@ -26,6 +26,7 @@ std::vector<SequenceRequest> Requests(const ScoreJob& job, const Scheduler& brai
     request.sampling.temperature = 0;
     request.sampling.top_logprobs = job.top_logprobs;
     request.plan = PlanFor(job.kv, brain);
+    SetUrgency(job.urgency, job.tenant, &request);
   }
   return requests;
 }

@@ -13,6 +13,8 @@ namespace stria {
 struct ScoreJob {
   std::string head;  // of the reply's JSON, up to the model's name
   KvChoice kv;
+  Urgency urgency;
+  std::string tenant;
   int32_t top_logprobs = 0;
   std::vector<std::vector<int32_t>> prompts;  // each of at least two tokens
 };

@@ -62,10 +62,14 @@ def wait_for(what: str, condition, seconds: float = 60):
 
 
 class Stack:
-    def __init__(self, folder: pathlib.Path, worker_flags: tuple[str, ...] = (), scheduler_flags: tuple[str, ...] = ()):
+    """Workers are called "worker", "worker1", "worker2", …"""
+
+    def __init__(self, folder: pathlib.Path, worker_flags: tuple[str, ...] = (), scheduler_flags: tuple[str, ...] = (), workers: int = 1):
         self.folder = folder
-        (self.api_port, self.controller_port, self.worker_port, self.sequences_port, self.telemetry_port,
-         self.tiers_port) = free_ports(6)
+        (self.api_port, self.controller_port, self.sequences_port, self.telemetry_port, self.tiers_port,
+         *worker_ports) = free_ports(5 + workers)
+        self.worker_ports = {f"worker{i or ''}": port for i, port in enumerate(worker_ports)}
+        self.worker_port = self.worker_ports["worker"]
         self.base_url = f"http://127.0.0.1:{self.api_port}"
         self.controller_url = f"http://127.0.0.1:{self.controller_port}"
         self.worker_http = f"http://127.0.0.1:{self.worker_port}"
@@ -79,10 +83,11 @@ class Stack:
             "controller": [str(BIN / "controller/controller"), "--http-port", str(self.controller_port),
                            "--telemetry-port", str(self.telemetry_port), "--tiers-port", str(self.tiers_port),
                            "--state", str(self.folder / "controller.db")],
-            "worker": [str(BIN / "worker/worker"), *model, "--http-port", str(self.worker_port),
-                       "--scheduler", f"tcp://127.0.0.1:{self.sequences_port}",
-                       "--controller-telemetry", f"tcp://127.0.0.1:{self.telemetry_port}",
-                       "--controller-tiers", f"tcp://127.0.0.1:{self.tiers_port}", *self.worker_flags],
+            **{worker: [str(BIN / "worker/worker"), *model, "--http-port", str(port),
+                        "--scheduler", f"tcp://127.0.0.1:{self.sequences_port}",
+                        "--controller-telemetry", f"tcp://127.0.0.1:{self.telemetry_port}",
+                        "--controller-tiers", f"tcp://127.0.0.1:{self.tiers_port}", *self.worker_flags]
+               for worker, port in self.worker_ports.items()},
             "scheduler": [str(BIN / "scheduler/scheduler"), *model, "--http-port", str(self.api_port),
                           "--workers-port", str(self.sequences_port), *self.scheduler_flags],
         }[name]
@@ -92,7 +97,7 @@ class Stack:
             self.processes[name] = subprocess.Popen(self.command(name), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def start_all(self) -> "Stack":
-        for name in ("controller", "worker", "scheduler"):
+        for name in ("controller", *self.worker_ports, "scheduler"):
             self.start(name)
         self.wait_ready()
         return self
@@ -102,8 +107,15 @@ class Stack:
             for name, process in self.processes.items():
                 assert process.poll() is None, f"{name} ended:\n{self.log(name)[-3000:]}"
             get_text(self.base_url + "/health")
+            workers = self.processes.keys() & self.worker_ports.keys()
+            if len([w for w in self.status()["workers"] if w["state"] == "serving"]) < len(workers):
+                return None
             return all(w["state"] == "SYNCED" for w in get_json(self.controller_url + "/v1/status")["workers"]) or None
         wait_for("stack ready", check, 120)
+
+    def status(self) -> dict:
+        """The scheduler's view of its workers."""
+        return get_json(self.base_url + "/v1/status")
 
     def kill(self, name: str, sig: int = signal.SIGKILL) -> int:
         """Sends the signal, waits for the end and returns the exit status."""
@@ -122,8 +134,11 @@ class Stack:
         return subprocess.run([str(BIN / "ctl/striactl"), "--controller", self.controller_url, *args],
                               capture_output=True, text=True, timeout=30, check=check)
 
-    def worker_metric(self, name: str, **labels: str) -> float:
-        return metric(get_text(self.worker_http + "/metrics"), name, **labels)
+    def worker_metric(self, name: str, worker: str = "worker", **labels: str) -> float:
+        return metric(get_text(f"http://127.0.0.1:{self.worker_ports[worker]}/metrics"), name, **labels)
+
+    def scheduler_metric(self, name: str, **labels: str) -> float:
+        return metric(get_text(self.base_url + "/metrics"), name, **labels)
 
     @property
     def model(self) -> str:

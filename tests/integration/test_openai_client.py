@@ -100,6 +100,46 @@ def test_stop_strings(ask, stream):
     assert reason == "stop"
 
 
+def test_stops_usage_and_logprobs_agree_with_each_other_and_the_stream(ask):
+    full = ask(n=2, seed=3, temperature=0.9, max_tokens=40)
+    stop = full.choices[0].message.content[10:14]
+    kwargs = dict(n=2, seed=3, temperature=0.9, max_tokens=40, stop=[stop], logprobs=True, top_logprobs=1)
+    whole = ask(**kwargs)
+    texts, reasons, logprobs, usage = collect(ask(**kwargs, stream=True, stream_options={"include_usage": True}))
+    counted = 0
+    for i, choice in enumerate(whole.choices):
+        assert texts[i] == choice.message.content and reasons[i] == choice.finish_reason
+        expected = full.choices[i].message.content
+        assert choice.message.content == (expected[: expected.index(stop)] if stop in expected else expected)
+        tokens = choice.logprobs.content
+        assert b"".join(bytes(token.bytes) for token in tokens).decode(errors="replace").startswith(choice.message.content)
+        assert [token.token for token in logprobs[i]] == [token.token for token in tokens]
+        counted += len(tokens)
+    assert whole.choices[0].finish_reason == "stop"
+    assert usage.completion_tokens == whole.usage.completion_tokens >= counted, "tokens of the stop itself count, they were computed"
+    assert usage.prompt_tokens == whole.usage.prompt_tokens == full.usage.prompt_tokens, "once, whatever n is"
+
+
+def test_a_stop_inside_the_prompt_does_not_count(complete):
+    prompt = "The capital of France is"
+    assert complete(prompt=prompt, stop=["capital of France"]).choices[0].text == complete(prompt=prompt).choices[0].text
+
+
+def test_urgency(ask, stack):
+    greedy = ask(max_tokens=5).choices[0].message.content
+    assert ask(max_tokens=5, extra_body={"priority": -1, "queue_timeout": 30, "deadline": 60}).choices[0].message.content == greedy
+    with pytest.raises(openai.APIStatusError) as caught:
+        ask(max_tokens=4000, extra_body={"deadline": 0.2, "ignore_eos": True})
+    assert caught.value.status_code == 504 and caught.value.code == "deadline_exceeded"
+    status = json.load(urllib.request.urlopen(stack.base_url + "/v1/status", timeout=30))
+    assert status["ready"] and status["workers"][0]["breaker"]["state"] == "closed"
+
+
+def test_echo_with_logprobs_names_the_way_out(stack):
+    status, reply = post(stack, "/v1/completions", {"prompt": "x", "echo": True, "logprobs": 1})
+    assert status == 400 and "/v1/score" in reply["error"]["message"] and reply["error"]["param"] == "echo"
+
+
 def test_seeds_and_choices(ask):
     def answers(seed, **kwargs):
         return [choice.message.content for choice in ask(temperature=1.2, seed=seed, n=3, max_tokens=24, **kwargs).choices]
@@ -217,6 +257,7 @@ def test_score_sees_the_width_of_the_cache(stack):
     ("temperature", 3), ("top_p", 2), ("n", 0), ("max_tokens", -1), ("stop", [""]), ("logit_bias", {"99999999": 1}),
     ("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}),
     ("kv", {"mode": "int3"}), ("kv", {"mode": "kaizen", "ratio": 4}), ("kv", {"keep": 0.5}), ("no_such_field", 1),
+    ("priority", 1.5), ("deadline", -1), ("queue_timeout", "soon"), ("tool_choice", "auto"), ("functions", []),
     ("messages", [{"role": "wizard", "content": "x"}]), ("messages", []), ("stream_options", {"include_usage": True}),
 ])
 def test_what_is_wrong_is_named(stack, field, value):
