@@ -1,7 +1,10 @@
-// engine_bench: tokens per second of the engine called in-process, and what a canary firing costs. Prints
-// JSON.
+// engine_bench: tokens per second of the engine called in-process, what a canary firing costs, and how far
+// resident memory grows with the cache. Prints JSON.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -20,20 +23,20 @@ namespace {
 
 struct Options {
   std::string model;
-  std::vector<std::string> decode = {"1x128xint4", "8x128xint4"};  // batch x context x width
-  std::vector<int> prefill = {512};
+  std::vector<std::string> decode, memory;  // batch x context x width
+  std::vector<int> prefill;
   int steps = 48, threads = 2, firings = 16;
   uint64_t pool_mib = 1024;
   bool bf16 = false;
 };
 
-struct DecodeCase {
+struct Case {
   int batch = 0, context = 0, bits = 0;
 };
 
-absl::StatusOr<DecodeCase> ParseCase(const std::string& text) {
+absl::StatusOr<Case> ParseCase(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, 'x');
-  DecodeCase out;
+  Case out;
   if (parts.size() == 3 && absl::SimpleAtoi(parts[0], &out.batch) &&
       absl::SimpleAtoi(parts[1], &out.context) && out.batch > 0 && out.context > 0) {
     for (Width width : kAllWidths)
@@ -41,11 +44,17 @@ absl::StatusOr<DecodeCase> ParseCase(const std::string& text) {
     if (out.bits > 0) return out;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("decode case \"", text, "\" is not BATCHxCONTEXTxWIDTH, as 8x2048xint4"));
+      absl::StrCat("case \"", text, "\" is not BATCHxCONTEXTxWIDTH, as 8x2048xint4"));
 }
 
 double Seconds(MonotonicTime since) {
   return std::chrono::duration<double>(SystemClock().Now() - since).count();
+}
+
+uint64_t ResidentBytes() {
+  uint64_t total = 0, resident = 0;  // pages
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 double Median(std::vector<double> values) {
@@ -107,7 +116,11 @@ class Bench {
   uint64_t id_ = 0;
 };
 
-absl::Status Run(const Options& options) {
+absl::Status Run(Options options) {
+  if (options.decode.empty() && options.prefill.empty() && options.memory.empty()) {
+    options.decode = {"1x128xint4", "8x128xint4"};
+    options.prefill = {512};
+  }
   STRIA_ASSIGN_OR_RETURN(const auto checkpoint, GgufCheckpoint::Open(options.model));
   TransformerOptions weights{.threads = options.threads};
   if (options.bf16) weights.weights = TransformerOptions::Weights::kBf16;
@@ -122,12 +135,30 @@ absl::Status Run(const Options& options) {
                          {"weights", options.bf16 ? "bf16" : "int8"},
                          {"target", Name(BestTarget())}};
   constexpr int kWarmUp = 8;
+  for (const std::string& text : options.memory) {
+    STRIA_ASSIGN_OR_RETURN(const Case c, ParseCase(text));
+    // A short sequence has warmed everything and stays, so its pages are on both sides of the difference.
+    STRIA_RETURN_IF_ERROR(bench.Start(64, 1000, Width(c.bits)));
+    bench.Prefill();
+    bench.Steps(kWarmUp);
+    const uint64_t resident = ResidentBytes(), used = engine->stats().used_bytes;
+    for (int i = 0; i < c.batch; ++i) STRIA_RETURN_IF_ERROR(bench.Start(c.context, 1000, Width(c.bits)));
+    bench.Prefill();
+    bench.Steps(kWarmUp);
+    json["memory"].push_back({{"batch", c.batch},
+                              {"context", c.context},
+                              {"width", Name(Width(c.bits))},
+                              {"loaded_bytes", resident},
+                              {"resident_growth_bytes", ResidentBytes() - resident},
+                              {"cache_bytes", engine->stats().used_bytes - used}});
+    bench.Drop();
+  }
   for (const std::string& text : options.decode) {
-    STRIA_ASSIGN_OR_RETURN(const DecodeCase c, ParseCase(text));
+    STRIA_ASSIGN_OR_RETURN(const Case c, ParseCase(text));
     for (int i = 0; i < c.batch; ++i)
       STRIA_RETURN_IF_ERROR(
           bench.Start(c.context, options.steps + options.firings + 2 * kWarmUp + 1000, Width(c.bits)));
-    bench.Prefill();
+    const double prefill = bench.Prefill();
     bench.Steps(kWarmUp);
     const std::vector<double> steps = bench.Steps(options.steps);
     std::vector<double> canary;
@@ -142,6 +173,7 @@ absl::Status Run(const Options& options) {
         json["decode"].emplace_back(nlohmann::json{{"batch", c.batch},
                                                    {"context", c.context},
                                                    {"width", Name(Width(c.bits))},
+                                                   {"prefill_tokens_per_second", c.batch * c.context / prefill},
                                                    {"step_ms", median * 1e3},
                                                    {"tokens_per_second", c.batch * options.steps / total},
                                                    {"tokens_per_second_median", c.batch / median}});
@@ -167,8 +199,9 @@ int main(int argc, char** argv) {
   stria::Options options;
   CLI::App app("Tokens per second of the engine, called in-process.");
   app.add_option("--model", options.model, "GGUF file")->required();
-  app.add_option("--decode", options.decode, "cases, BATCHxCONTEXTxWIDTH")->capture_default_str();
-  app.add_option("--prefill", options.prefill, "prompt lengths")->capture_default_str();
+  app.add_option("--decode", options.decode, "cases, BATCHxCONTEXTxWIDTH");
+  app.add_option("--prefill", options.prefill, "prompt lengths");
+  app.add_option("--memory", options.memory, "cases whose resident memory is measured");
   app.add_option("--steps", options.steps, "decode steps timed in each case")->capture_default_str();
   app.add_option("--firings", options.firings, "canary firings timed in each case")->capture_default_str();
   app.add_option("--threads", options.threads, "OpenMP threads")->capture_default_str();

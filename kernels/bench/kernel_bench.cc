@@ -139,7 +139,8 @@ nlohmann::json BenchDecode(const Options& o, Width width, ReadProbe& probe) {
   return {{"bytes", caches.bytes()},
           {"seconds", time},
           {"gbps", caches.bytes() / time / 1e9},
-          {"fraction_of_read", Median(fractions)}};
+          {"fraction_of_read", Median(fractions)},
+          {"samples", {{"seconds", seconds}, {"fraction_of_read", fractions}}}};
 }
 
 // Sealing one page of keys and one of values in every layer, one thread.

@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / "bazel-bin" / "services"
 MODEL = pathlib.Path(os.environ.get("STRIA_MODEL", ROOT / ".stria/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
 
