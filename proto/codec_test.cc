@@ -39,6 +39,7 @@ StartSequence ExampleStart() {
       {.kind = LayerAction::Kind::kPlain, .keys = Width::kInt8, .values = Width::kInt2, .rank = 0, .latent = Width::kFp16},
       {.kind = LayerAction::Kind::kLatent, .keys = Width::kFp16, .values = Width::kFp16, .rank = 96, .latent = Width::kInt4},
       {.kind = LayerAction::Kind::kInherit, .keys = Width::kFp16, .values = Width::kFp16, .rank = 0, .latent = Width::kFp16}};
+  start.plan.keep_tokens = 384;
   return start;
 }
 

@@ -88,6 +88,7 @@ absl::StatusOr<ToWorker> Decode(const wire::StartSequence& from) {
   start.forced = CopyNumbers(from.forced());
   if (from.sampling() != nullptr) STRIA_RETURN_IF_ERROR(FromWire(*from.sampling(), start.sampling));
   start.plan.follow_tiers = from.follow_tiers();
+  start.plan.keep_tokens = from.keep_tokens();
   if (from.layers() != nullptr) {
     STRIA_RETURN_IF_ERROR(internal::CheckLayers("StartSequence.layers", from.layers()->size()));
     for (const wire::LayerAction* layer : *from.layers()) {
@@ -253,7 +254,8 @@ std::string Encode(const StartSequence& start) {
   const auto sampling = ToWire(builder, start.sampling);
   const auto plan = builder.CreateVectorOfStructs(layers);
   return FinishSequence(builder, wire::CreateStartSequence(builder, &name, prompt, start.delivered, start.max_new_tokens, stop,
-                                                           forced, sampling, start.plan.follow_tiers, plan, start.priority));
+                                                           forced, sampling, start.plan.follow_tiers, plan, start.priority,
+                                                           start.plan.keep_tokens));
 }
 
 std::string Encode(const CancelSequence& cancel) {

@@ -6,25 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/width.h"
+#include "proto/cache_plan.h"
 
 namespace stria {
-
-// One layer's part of a cache plan (DESIGN §4).
-struct LayerAction {
-  enum class Kind : uint8_t { kPlain, kLatent, kInherit };
-  Kind kind = Kind::kPlain;
-  Width keys = Width::kFp16, values = Width::kFp16;  // kPlain
-  uint32_t rank = 0;                                 // kLatent: d
-  Width latent = Width::kFp16;                       // kLatent: b
-  friend bool operator==(const LayerAction&, const LayerAction&) = default;
-};
-
-struct CachePlan {
-  bool follow_tiers = true;         // `auto`: widths come from the tier vector, `layers` is empty
-  std::vector<LayerAction> layers;  // otherwise one per layer
-  friend bool operator==(const CachePlan&, const CachePlan&) = default;
-};
 
 struct SamplingParams {
   float temperature = 1;  // 0: greedy
@@ -90,10 +74,10 @@ enum class FinishReason : uint8_t {
 
 struct KvUsage {
   uint64_t bytes = 0;       // held at the end: pages, first page, ring and tail included
-  uint64_t tokens = 0;      // in the cache at the end
+  uint64_t tokens = 0;      // in the cache at the end, what eviction took aside
   double payload_bits = 16;  // mean tier over stored elements, scales aside
-  double bits_per_element = 16;  // bytes · 8 / elements
-  uint64_t fp16_bytes = 0;  // tokens at FP16, nothing else
+  double bits_per_element = 16;  // bytes · 8 / stored elements: layers that inherit store none
+  uint64_t fp16_bytes = 0;  // the whole context at FP16 in every layer, evicted tokens too, nothing else
 };
 
 // New tokens of one sequence, and its end.

@@ -29,8 +29,8 @@ std::vector<LayerWidths> WidthsOf(const CachePlan& plan, const WorkerHello& work
   for (size_t layer = 0; layer < widths.size(); ++layer) {
     if (plan.follow_tiers) {
       widths[layer] = {WidthInForce(status.key_bits, layer), WidthInForce(status.value_bits, layer)};
-    } else if (layer < plan.layers.size() && plan.layers[layer].kind == LayerAction::Kind::kPlain) {
-      widths[layer] = {plan.layers[layer].keys, plan.layers[layer].values};
+    } else if (layer < plan.layers.size() && plan.layers[layer].kind != LayerAction::Kind::kLatent) {
+      widths[layer] = {plan.layers[layer].keys, plan.layers[layer].values, plan.Holds(layer)};
     }
   }
   return widths;
@@ -52,6 +52,7 @@ MemoryDemand CacheDemand(const WorkerHello& worker, const std::vector<LayerWidth
   const uint64_t sinks = std::min<uint64_t>(pages, worker.sink_pages);
   MemoryDemand demand;
   for (size_t layer = 0; layer < widths.size(); ++layer) {
+    if (!widths[layer].holds) continue;
     const LayerBytes& bytes = worker.layers[layer];
     demand.AddPages(bytes.ring, 1);
     demand.AddPages(bytes.key_page[IndexOf(Width::kFp16)], sinks);
@@ -72,10 +73,10 @@ uint64_t TokensAtEnd(uint64_t prompt_tokens, uint64_t new_tokens) {
 }
 
 uint64_t PeakFootprint(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t prompt_tokens,
-                       uint64_t new_tokens) {
-  MemoryDemand prefill = CacheDemand(worker, widths, prompt_tokens);
+                       uint64_t new_tokens, uint64_t evicted) {
+  MemoryDemand prefill = CacheDemand(worker, widths, prompt_tokens - evicted);
   prefill.AddBytes(StagingBytes(worker, prompt_tokens));
-  return std::max(prefill.Footprint(), CacheDemand(worker, widths, TokensAtEnd(prompt_tokens, new_tokens)).Footprint());
+  return std::max(prefill.Footprint(), CacheDemand(worker, widths, TokensAtEnd(prompt_tokens, new_tokens) - evicted).Footprint());
 }
 
 }  // namespace stria

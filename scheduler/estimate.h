@@ -14,11 +14,12 @@ inline constexpr uint32_t kTokensPerPage = 64;
 
 struct LayerWidths {
   Width keys = Width::kFp16, values = Width::kFp16;
+  bool holds = true;  // false: it reads another layer's cache
   friend bool operator==(const LayerWidths&, const LayerWidths&) = default;
 };
 
 // The widths at which a plan's pages are sealed: the tier vector in force for `auto` (FP16 before the first status), the
-// plan's own otherwise. Layers that hold no plain pages are counted as FP16.
+// plan's own otherwise. Latents are counted as FP16.
 std::vector<LayerWidths> WidthsOf(const CachePlan& plan, const WorkerHello& worker, const WorkerStatus& status);
 
 // The same when no tier vector, now or later, could make it more: `auto` at FP16.
@@ -38,8 +39,8 @@ uint64_t StagingBytes(const WorkerHello& worker, uint64_t prompt_tokens);
 uint64_t TokensAtEnd(uint64_t prompt_tokens, uint64_t new_tokens);
 
 // Bytes of an otherwise empty pool that a sequence takes at the larger of its two high-water marks: at the end of prefill, with
-// staging, and at its own end, without.
+// staging, and at its own end, without. The cache never holds the `evicted` tokens of the prompt, staging does.
 uint64_t PeakFootprint(const WorkerHello& worker, const std::vector<LayerWidths>& widths, uint64_t prompt_tokens,
-                       uint64_t new_tokens);
+                       uint64_t new_tokens, uint64_t evicted);
 
 }  // namespace stria

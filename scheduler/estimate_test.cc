@@ -75,6 +75,26 @@ TEST(Estimate, PagesBehindTheFirstAtTheirWidths) {
             48000u + 4000 + 8000 + 500 + 1200);
 }
 
+TEST(Estimate, LayersThatInheritTakeNothing) {
+  const WorkerHello hello = TwoLayers();
+  CachePlan plan{.follow_tiers = false, .layers = std::vector<LayerAction>(2)};
+  plan.layers[0].keys = plan.layers[0].values = Width::kInt8;
+  plan.layers[1].kind = LayerAction::Kind::kInherit;
+  // Layer 0's ring, its sink pages, one page of each.
+  EXPECT_EQ(CacheDemand(hello, WidthsOf(plan, hello, {}), 150).Bytes(), 16000u + 8000 + 8000 + 4000 + 4100);
+}
+
+TEST(Estimate, EvictedTokensAreStagedAndNeverHeld) {
+  WorkerHello hello = TwoLayers();
+  hello.staging_bytes_per_token = 3 * kMiB;
+  const auto widths = All(Width::kInt4, Width::kInt4);
+  // 1000 tokens, of which 896 go: one page row beside the rings, in a slab for each of six page sizes at most.
+  EXPECT_EQ(PeakFootprint(hello, widths, 1000, 10, 896),
+            CacheDemand(hello, widths, 104).Footprint() + 3000 * kMiB);
+  hello.staging_bytes_per_token = 0;
+  EXPECT_EQ(PeakFootprint(hello, widths, 1000, 100, 896), CacheDemand(hello, widths, 203).Footprint());
+}
+
 TEST(Estimate, NoSinkPages) {
   WorkerHello hello = TwoLayers();
   hello.sink_pages = 0;
@@ -100,9 +120,9 @@ TEST(Estimate, PeakIsThePrefillOfALongPromptOrTheEndOfALongAnswer) {
   // 64 tokens: rings and sinks of 16000, 8000 and 4000 bytes: one slab each.
   const uint64_t end = CacheDemand(hello, All(Width::kFp16, Width::kFp16), 64).Footprint();
   EXPECT_EQ(end, 2 * 3 * kMiB);  // 16000 | 8000 (ring of layer 1, pages of layer 0) | 4000
-  EXPECT_EQ(PeakFootprint(hello, All(Width::kFp16, Width::kFp16), 64, 1), end + 64 * 5 * kMiB);
+  EXPECT_EQ(PeakFootprint(hello, All(Width::kFp16, Width::kFp16), 64, 1, 0), end + 64 * 5 * kMiB);
   hello.staging_bytes_per_token = 0;
-  EXPECT_EQ(PeakFootprint(hello, All(Width::kFp16, Width::kFp16), 1, 64), end);
+  EXPECT_EQ(PeakFootprint(hello, All(Width::kFp16, Width::kFp16), 1, 64, 0), end);
 }
 
 TEST(Estimate, AutoTakesTheTiersInForce) {

@@ -75,7 +75,9 @@ void FakeWorker::Take(const WorkerCommand& command) {
 
 MemoryDemand FakeWorker::DemandOf(const Running& sequence, uint64_t tokens) const {
   const WorkerHello hello = Hello();
-  return CacheDemand(hello, WidthsOf(sequence.start.plan, hello, Status()), tokens);
+  const StartSequence& start = sequence.start;
+  const auto original = static_cast<uint32_t>(start.prompt.size()) - start.delivered;
+  return CacheDemand(hello, WidthsOf(start.plan, hello, Status()), tokens - EvictedTokens(original, start.plan.keep_tokens));
 }
 
 MemoryDemand FakeWorker::Held() const {

@@ -10,7 +10,8 @@ namespace {
 
 bool EverHolds(const Worker& worker, const Demand& demand) {
   return demand.prompt_tokens + demand.max_new_tokens <= worker.hello.max_context &&
-         PeakFootprint(worker.hello, NarrowestWidthsOf(*demand.plan, worker.hello), demand.prompt_tokens, demand.max_new_tokens) <=
+         PeakFootprint(worker.hello, NarrowestWidthsOf(*demand.plan, worker.hello), demand.prompt_tokens, demand.max_new_tokens,
+                       demand.evicted_tokens) <=
              worker.hello.pool_bytes;
 }
 
@@ -21,7 +22,7 @@ Reservation ReservationOn(const Worker& worker, const Demand& demand) {
   const std::vector<LayerWidths> widths = first_try ? WidthsOf(*demand.plan, worker.hello, worker.status)
                                                     : WidestWidthsOf(*demand.plan, worker.hello);
   const uint64_t tokens =
-      TokensAtEnd(demand.prompt_tokens, first_try ? demand.expected_tokens : demand.max_new_tokens);
+      TokensAtEnd(demand.prompt_tokens, first_try ? demand.expected_tokens : demand.max_new_tokens) - demand.evicted_tokens;
   return {.cache = CacheDemand(worker.hello, widths, tokens),
           .staging = StagingBytes(worker.hello, demand.prompt_tokens),
           .exclusive = demand.preemptions >= 2};
@@ -71,7 +72,7 @@ absl::Status CheckFits(const Fleet& fleet, const Demand& demand) {
     longest = std::max<uint64_t>(longest, worker.hello.max_context);
     largest_pool = std::max(largest_pool, worker.hello.pool_bytes);
     const uint64_t need = PeakFootprint(worker.hello, WidthsOf(*demand.plan, worker.hello, worker.status),
-                                        demand.prompt_tokens, demand.max_new_tokens);
+                                        demand.prompt_tokens, demand.max_new_tokens, demand.evicted_tokens);
     smallest_need = std::min(smallest_need, need);
     if (need <= worker.hello.pool_bytes && tokens <= worker.hello.max_context) return absl::OkStatus();
   }
@@ -87,6 +88,7 @@ absl::Status CheckFits(const Fleet& fleet, const Demand& demand) {
 }
 
 uint32_t LongestAnswer(const Fleet& fleet, const CachePlan& plan, uint64_t prompt_tokens) {
+  const uint64_t evicted = EvictedTokens(static_cast<uint32_t>(prompt_tokens), plan.keep_tokens);
   uint32_t longest = 1;
   for (const auto& [name, worker] : fleet.workers()) {
     if (prompt_tokens >= worker.hello.max_context) continue;
@@ -94,7 +96,7 @@ uint32_t LongestAnswer(const Fleet& fleet, const CachePlan& plan, uint64_t promp
     uint32_t fits = 1, too_many = worker.hello.max_context - static_cast<uint32_t>(prompt_tokens) + 1;
     while (too_many - fits > 1) {  // PeakFootprint grows with the tokens
       const uint32_t middle = fits + (too_many - fits) / 2;
-      (PeakFootprint(worker.hello, widths, prompt_tokens, middle) <= worker.hello.pool_bytes ? fits : too_many) = middle;
+      (PeakFootprint(worker.hello, widths, prompt_tokens, middle, evicted) <= worker.hello.pool_bytes ? fits : too_many) = middle;
     }
     longest = std::max(longest, fits);
   }

@@ -18,6 +18,7 @@ namespace stria {
 struct Demand {
   const CachePlan* plan = nullptr;
   uint64_t prompt_tokens = 0;    // to prefill, tokens already delivered included
+  uint64_t evicted_tokens = 0;   // of them, by the plan: never in the cache
   uint64_t expected_tokens = 0;  // to generate, as far as it is planned for; ≤ max_new_tokens
   uint64_t max_new_tokens = 0;   // to generate at most
   uint32_t preemptions = 0;

@@ -21,6 +21,7 @@ Demand Scheduler::DemandOf(const Sequence& sequence) const {
   const uint64_t left = request.max_new_tokens - delivered;
   return {.plan = &request.plan,
           .prompt_tokens = request.prompt.size() + delivered,
+          .evicted_tokens = EvictedTokens(static_cast<uint32_t>(request.prompt.size()), request.plan.keep_tokens),
           .expected_tokens = sequence.length_given ? left : std::min<uint64_t>(left, options_.assumed_new_tokens),
           .max_new_tokens = left,
           .preemptions = sequence.preemptions};

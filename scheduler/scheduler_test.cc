@@ -615,6 +615,21 @@ TEST(Scheduler, PlacesByFreeBytes) {
   EXPECT_GE(small.starts(), 1u) << "when the large one is as full";
 }
 
+TEST(Scheduler, EvictedTokensTakeStagingAndNoPages) {
+  Simulation sim;
+  // A slab of rings, and three of 64 pages: 24 rows of 8, or 1,536 tokens without staging.
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 8 * kMiB});
+  SequenceRequest request = Request(2000, 20, Fixed(Width::kFp16));
+  EXPECT_TRUE(absl::IsInvalidArgument(sim.brain.Submit({request}, sim.now).status()));
+  request.plan.keep_tokens = 200;  // 1,792 go, 208 stay: beside 2 MB of staging a slab of pages is enough
+  const uint64_t id = sim.Submit(request);
+  EXPECT_EQ(sim.brain.stats().reserved_bytes, 4 * kMiB + 2000 * 1024);
+  ASSERT_TRUE(sim.RunUntilAllEnd({id}));
+  sim.ExpectWhole(worker, id, request);
+  EXPECT_EQ(worker.starts(), 1u);
+  EXPECT_EQ(sim.brain.stats().reserved_bytes, 0u);
+}
+
 TEST(Scheduler, ADrainingWorkerGetsNothingNew) {
   Simulation sim;
   FakeWorker& worker = sim.AddWorker();

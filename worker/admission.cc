@@ -12,7 +12,7 @@ constexpr uint64_t kStagingShare = 4;
 
 void AddWhole(const CacheLayout& layout, const TierVector& tiers, const Sequence& sequence, uint32_t tokens,
               DemandList& list) {
-  layout.AddRings(list);
+  layout.AddRings(sequence.start.plan, list);
   layout.AddPages(sequence.start.plan, tiers, 0, tokens / kPageTokens, list);
 }
 
@@ -25,13 +25,13 @@ uint64_t StagingBytes(const CacheLayout& layout, const Sequence& sequence) {
 absl::Status CheckEverFits(const CacheLayout& layout, uint64_t pool_bytes, const TierVector& tiers,
                            const Sequence& sequence) {
   DemandList prompt, whole;
-  AddWhole(layout, tiers, sequence, sequence.prompt_tokens(), prompt);
+  AddWhole(layout, tiers, sequence, sequence.kept_tokens(), prompt);
   AddWhole(layout, tiers, sequence, sequence.most_tokens, whole);
   const uint64_t prefill_bytes = PagePool::Footprint(prompt.demands(), StagingBytes(layout, sequence));
   const uint64_t bytes = std::max(prefill_bytes, PagePool::Footprint(whole.demands(), 0));
   if (bytes <= pool_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a prompt of ", sequence.prompt_tokens(),
-                                                 " tokens that may grow to ", sequence.most_tokens, " needs ",
+                                                 " tokens whose cache may grow to ", sequence.most_tokens, " needs ",
                                                  bytes, " bytes of cache; the pool has ", pool_bytes));
 }
 
@@ -39,7 +39,7 @@ bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector&
               const Sequence& sequence, std::span<Sequence* const> active) {
   const uint64_t staging = StagingBytes(layout, sequence);
   DemandList now;
-  AddWhole(layout, tiers, sequence, sequence.prompt_tokens(), now);
+  AddWhole(layout, tiers, sequence, sequence.kept_tokens(), now);
   if (active.empty()) return pool.Fits(now.demands(), staging);
   if (pool.charged_bytes() > 0 && pool.charged_bytes() + staging > pool.capacity() / kStagingShare)
     return false;
@@ -47,13 +47,13 @@ bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector&
   const auto one_page_more = [](uint32_t tokens, uint32_t most) {
     return std::min(tokens + kPageTokens, most);
   };
-  const uint32_t own = sequence.prompt_tokens() / kPageTokens;
+  const uint32_t own = sequence.kept_tokens() / kPageTokens;
   layout.AddPages(sequence.start.plan, tiers, own,
-                  std::max(own, one_page_more(sequence.prompt_tokens(), sequence.most_tokens) / kPageTokens),
+                  std::max(own, one_page_more(sequence.kept_tokens(), sequence.most_tokens) / kPageTokens),
                   now);
   for (const Sequence* other : active)
     other->cache->AddGrowth(
-        one_page_more(std::max(other->cache->tokens(), other->prompt_tokens()), other->most_tokens), tiers,
+        one_page_more(std::max(other->cache->tokens(), other->kept_tokens()), other->most_tokens), tiers,
         now);
   if (!pool.Fits(now.demands(), staging)) return false;
   if (!sequence.careful) return true;

@@ -26,7 +26,7 @@ absl::StatusOr<CacheLayout> CacheLayout::Create(const ModelConfig& model, uint32
   layout.shape_ = {.heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
   layout.sink_pages_ = sink_pages;
   layout.staging_bytes_per_token_ =
-      uint64_t(model.hidden) * sizeof(float) + uint64_t(2) * model.kv_width() * sizeof(Half);
+      uint64_t(model.hidden + model.kv_heads) * sizeof(float) + uint64_t(2) * model.kv_width() * sizeof(Half);
   LayerBytes bytes;
   for (Width width : kAllWidths) {
     bytes.key_page[WidthIndex(width)] = static_cast<uint32_t>(KeyPageBytes(layout.shape_, width));
@@ -44,6 +44,7 @@ void CacheLayout::AddPages(const CachePlan& plan, const TierVector& tiers, uint3
                            DemandList& list) const {
   const uint32_t sinks = std::clamp(sink_pages_, begin, std::max(begin, end));
   for (int layer = 0; layer < layers(); ++layer) {
+    if (!plan.Holds(layer)) continue;
     list.Add(key_page_bytes(layer, Width::kFp16), sinks - begin);
     list.Add(value_page_bytes(layer, Width::kFp16), sinks - begin);
     if (end <= sinks) continue;
@@ -53,8 +54,9 @@ void CacheLayout::AddPages(const CachePlan& plan, const TierVector& tiers, uint3
   }
 }
 
-void CacheLayout::AddRings(DemandList& list) const {
-  for (int layer = 0; layer < layers(); ++layer) list.Add(ring_bytes(layer), 1);
+void CacheLayout::AddRings(const CachePlan& plan, DemandList& list) const {
+  for (int layer = 0; layer < layers(); ++layer)
+    if (plan.Holds(layer)) list.Add(ring_bytes(layer), 1);
 }
 
 }  // namespace stria

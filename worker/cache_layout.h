@@ -48,9 +48,9 @@ class CacheLayout {
   size_t ring_bytes(int layer) const { return bytes_[layer].ring; }
   // Keys, or values, that one ring or tail holds.
   size_t ring_elements() const { return size_t(kPageTokens) * shape_.kv_heads * shape_.head_dim; }
-  // Stored elements of one token in all layers, keys and values.
-  uint64_t elements_per_token() const { return uint64_t(2) * layers() * shape_.kv_heads * shape_.head_dim; }
-  // One layer's FP16 keys and values, and the residual stream.
+  // Elements of one token in one layer, keys and values.
+  uint64_t layer_elements() const { return uint64_t(2) * shape_.kv_heads * shape_.head_dim; }
+  // One layer's FP16 keys and values and its votes for eviction, and the residual stream.
   uint64_t staging_bytes_per_token() const { return staging_bytes_per_token_; }
 
   // Widths of page number `page` of a layer, sealed under these tiers.
@@ -60,10 +60,10 @@ class CacheLayout {
     return {plan.layers[layer].keys, plan.layers[layer].values};
   }
 
-  // Adds pages [begin, end) of every layer.
+  // Adds pages [begin, end) of every layer that has a cache of its own.
   void AddPages(const CachePlan& plan, const TierVector& tiers, uint32_t begin, uint32_t end,
                 DemandList& list) const;
-  void AddRings(DemandList& list) const;
+  void AddRings(const CachePlan& plan, DemandList& list) const;
 
  private:
   AttentionShape shape_;

@@ -56,9 +56,10 @@ class CacheTest : public testing::Test {
 
   void Prefill(SequenceCache& cache, int tokens, int chunk) {
     PrefillCache prefill(*layout_, BestTarget(), 1);
-    const auto staging = PromptStaging::Take(*layout_, 16, tokens, *pool_, true);
+    const auto count = static_cast<uint32_t>(tokens);
+    const auto staging = PromptStaging::Take(*layout_, 16, {count, count, 0}, *pool_, true);
     ASSERT_NE(staging, nullptr);
-    EXPECT_EQ(pool_->charged_bytes(), uint64_t(tokens) * (16 * 4 + 2 * kKvWidth * 2));
+    EXPECT_EQ(pool_->charged_bytes(), uint64_t(tokens) * (16 * 4 + kKvHeads * 4 + 2 * kKvWidth * 2));
     for (int layer = 0; layer < kLayers; ++layer)
       for (int begin = 0; begin < tokens; begin += chunk) {
         const int end = std::min(begin + chunk, tokens);
@@ -69,7 +70,7 @@ class CacheTest : public testing::Test {
         prefill.AppendAndAttend(layer, {end - begin, q.data(), k.data(), v.data(), out.data()});
         for (float x : out) ASSERT_TRUE(std::isfinite(x));
       }
-    cache.FinishPrompt(tokens);
+    cache.FinishPrompt(tokens, 0);
   }
 
   // One step of one sequence; its attention is checked against doubles over the unsealed pages and the exact

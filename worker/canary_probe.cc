@@ -64,7 +64,8 @@ CanaryFrame CanaryProbe::Read(const TierVector& tiers) {
   for (int job = 0; job < jobs; ++job) {
     const int layer = job / sampled, i = job % sampled;
     const size_t place = layer * kMaxSequences + i;
-    CanaryReading(target_, layout_.shape(), sequences_[i]->key_ring(layer),
+    const auto anchor = static_cast<int>(sequences_[i]->plan().Anchor(layer));
+    CanaryReading(target_, layout_.shape(), sequences_[i]->key_ring(anchor),
                   static_cast<int>(sequences_[i]->ring_keys()), queries_.data() + place * width,
                   readings_[place].data());
   }
@@ -72,21 +73,35 @@ CanaryFrame CanaryProbe::Read(const TierVector& tiers) {
   frame.epoch = tiers.epoch;
   frame.step = step_;
   frame.sequences = static_cast<uint32_t>(sampled);
-  frame.readings.resize(layout_.layers());
   for (const SequenceCache* sequence : sequences_) frame.tokens += sequence->tokens();
   for (int layer = 0; layer < layout_.layers(); ++layer) {
-    LayerReading& out = frame.readings[layer];
-    out.layer = layer;
-    for (int b = 0; b < kCanaryWidths; ++b) {
-      double sum = 0;
-      for (int i = 0; i < sampled; ++i)
-        sum += readings_[layer * kMaxSequences + i][b] /
-               std::sqrt(sequences_[i]->tokens() / double(tiers.reference_length));
-      out.kl[b] = static_cast<float>(sum / sampled);
+    std::array<double, kCanaryWidths> sum{};
+    int holding = 0;
+    for (int i = 0; i < sampled; ++i) {
+      const SequenceCache& sequence = *sequences_[i];
+      if (!sequence.plan().Holds(layer)) continue;
+      ++holding;
+      const double length = std::sqrt(sequence.tokens() / double(tiers.reference_length));
+      for (int b = 0; b < kCanaryWidths; ++b) sum[b] += GroupReading(layer, i, b) / length;
     }
+    if (holding == 0) continue;
+    LayerReading& out = frame.readings.emplace_back();
+    out.layer = layer;
+    for (int b = 0; b < kCanaryWidths; ++b) out.kl[b] = static_cast<float>(sum[b] / holding);
   }
   frame.cost_seconds = std::chrono::duration<double>(cost_ + (clock_.Now() - begin)).count();
   return frame;
+}
+
+// The largest of a layer's own reading and those of the layers that read its cache; NaN if one is.
+float CanaryProbe::GroupReading(int layer, int i, int b) const {
+  float largest = readings_[layer * kMaxSequences + i][b];
+  const size_t end = sequences_[i]->plan().GroupEnd(layer);
+  for (size_t follower = layer + 1; follower < end; ++follower) {
+    const float reading = readings_[follower * kMaxSequences + i][b];
+    if (!std::isnan(largest) && !(reading <= largest)) largest = reading;
+  }
+  return largest;
 }
 
 }  // namespace stria

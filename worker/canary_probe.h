@@ -2,6 +2,9 @@
 // how far attention over their rings would drift at each width. The ring never saw a tier, so readings are
 // absolute.
 //
+// A layer that inherits is read with its own queries over its anchor's ring, and the anchor takes the largest
+// answer; it gets a reading of its own from sequences that do not inherit there, or none.
+//
 // Queries are copied as the layers pass and read in one team after the step: rings don't change before the
 // next append.
 #pragma once
@@ -33,10 +36,13 @@ class CanaryProbe {
   bool Arm(std::span<SequenceCache* const> batch, uint64_t step);
   // q [batch, heads, head_dim] of the armed step.
   void Capture(int layer, const float* q);
-  // After the step's tokens are counted: readings of all layers, epoch, step, counts and cost.
+  // After the step's tokens are counted: readings of the layers that a sampled sequence holds, epoch, step, counts and
+  // cost.
   CanaryFrame Read(const TierVector& tiers);
 
  private:
+  float GroupReading(int layer, int i, int b) const;  // of the sampled sequence i at width b
+
   const CacheLayout& layout_;
   const Target target_;
   const int threads_;

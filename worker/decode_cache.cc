@@ -32,10 +32,12 @@ void DecodeCache::AppendAndAttend(int layer, const AttentionRows& rows) {
   STRIA_CHECK(rows.rows == static_cast<int>(batch));
   const AttentionShape& shape = layout_.shape();
   const size_t width = size_t(shape.kv_heads) * shape.head_dim;
-  for (size_t i = 0; i < batch; ++i)  // under a microsecond each: no team
+  for (size_t i = 0; i < batch; ++i) {  // under a microsecond each: no team
+    if (!batch_[i]->plan().Holds(layer)) continue;
     AppendToken(target_, shape, rows.k + i * width, rows.v + i * width,
                 static_cast<int>(batch_[i]->tokens() % kPageTokens), batch_[i]->key_ring(layer),
                 batch_[i]->value_tail(layer), ptrdiff_t{kPageTokens} * shape.head_dim);
+  }
   if (probe_ != nullptr) probe_->Capture(layer, rows.q);
   const SequenceKv* views = views_.data() + layer * batch;
   attention_->Run(views, rows.q, rows.out, layer + 1 < layout_.layers() ? views + batch : nullptr);
@@ -55,11 +57,16 @@ uint64_t DecodeCache::End() {
   for (int job = 0; job < jobs; ++job) {
     SequenceCache& sequence = *full_[job / layers];
     const int layer = job % layers;
+    if (!sequence.plan().Holds(layer)) continue;
     sequence.SealKeyPage(target_, layer, sequence.sealed_pages(), {sequence.key_ring(layer), stride});
     sequence.SealValuePage(target_, layer, sequence.sealed_pages(), {sequence.value_tail(layer), stride});
   }
-  for (SequenceCache* sequence : full_) sequence->CountPage();
-  return static_cast<uint64_t>(jobs) * 2;
+  uint64_t sealed = 0;
+  for (SequenceCache* sequence : full_) {
+    sequence->CountPage();
+    for (int layer = 0; layer < layers; ++layer) sealed += sequence->plan().Holds(layer) ? 2 : 0;
+  }
+  return sealed;
 }
 
 }  // namespace stria

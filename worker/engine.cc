@@ -51,10 +51,12 @@ absl::Status CheckPlan(const CachePlan& plan, int layers) {
   if (plan.layers.size() != static_cast<size_t>(layers))
     return absl::InvalidArgumentError(
         absl::StrCat("a plan of ", plan.layers.size(), " layers for a model of ", layers));
+  if (plan.layers[0].kind == LayerAction::Kind::kInherit)
+    return absl::InvalidArgumentError("layer 0 of the plan inherits, and no layer is before it");
   for (size_t i = 0; i < plan.layers.size(); ++i)
-    if (plan.layers[i].kind != LayerAction::Kind::kPlain)
+    if (plan.layers[i].kind == LayerAction::Kind::kLatent)
       return absl::InvalidArgumentError(
-          absl::StrCat("layer ", i, " of the plan is not plain, which this model cannot serve"));
+          absl::StrCat("layer ", i, " of the plan is latent, which needs a pack, and this model has none"));
   return absl::OkStatus();
 }
 
@@ -184,8 +186,10 @@ std::vector<SequenceInfo> EngineImpl::Describe() const {
     if (sequence->cache == nullptr) continue;
     const SequenceCache& cache = *sequence->cache;
     info.tokens = cache.tokens();
+    info.positions = cache.positions();
     info.layers.resize(layout_.layers());
     for (int layer = 0; layer < layout_.layers(); ++layer) {
+      if (!cache.plan().Holds(layer)) continue;
       LayerInfo& out = info.layers[layer];
       out.tail = cache.tail();
       for (uint32_t page = 0; page < cache.sealed_pages(); ++page) {

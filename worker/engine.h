@@ -47,13 +47,14 @@ struct PageInfo {
   Width width;
   uint64_t hash;  // of its bytes: a sealed page's never changes
 };
-struct LayerInfo {
+struct LayerInfo {  // empty where the layer inherits
   std::vector<PageInfo> key_pages, value_pages;
   uint32_t tail = 0;
 };
 struct SequenceInfo {
   SequenceName name;
-  uint32_t tokens = 0;  // in the cache
+  uint32_t tokens = 0;     // in the cache
+  uint32_t positions = 0;  // of the context, evicted tokens included
   bool prefilling = false;
   std::vector<LayerInfo> layers;
 };
@@ -63,6 +64,7 @@ struct EngineStats {
   uint64_t pages_used[4] = {};  // by width: INT2, INT4, INT8, FP16
   uint32_t running = 0, prefilling = 0;
   uint64_t steps = 0, prompt_tokens = 0, decode_tokens = 0, firings = 0, preemptions = 0, pages_sealed = 0;
+  uint64_t evicted_tokens = 0;  // of prompts
   double prefill_seconds = 0, decode_seconds = 0, canary_seconds = 0;
 };
 

@@ -42,7 +42,7 @@ class EngineImpl final : public Engine {
   // engine_turn.cc
   void Admit();
   void Prefill();
-  void PrefillUnit(Sequence& sequence);
+  void RunUnit(Sequence& sequence);
   void FinishPrompt(Sequence& sequence);
   void Decode(Sequences batch);
   void Grow(Sequence& sequence);  // it may have to go itself

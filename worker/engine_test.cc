@@ -455,7 +455,8 @@ TEST_F(EngineTest, RefusesBadRequestsByName) {
   EXPECT_TRUE(contains(message([](auto& s) { s.delivered = 21; }), "21"));
   EXPECT_TRUE(contains(message([](auto& s) { s.plan.layers.pop_back(); }), "2 layers"));
   EXPECT_TRUE(
-      contains(message([](auto& s) { s.plan.layers[1].kind = LayerAction::Kind::kInherit; }), "layer 1"));
+      contains(message([](auto& s) { s.plan.layers[0].kind = LayerAction::Kind::kInherit; }), "layer 0"));
+  EXPECT_TRUE(contains(message([](auto& s) { s.plan.layers[1].kind = LayerAction::Kind::kLatent; }), "pack"));
   EXPECT_TRUE(contains(message([](auto& s) { s.sampling.logit_bias = {{99, 1.f}}; }), "99"));
   EXPECT_TRUE(contains(message([](auto& s) { s.sampling.temperature = NAN; }), "temperature"));
   EXPECT_TRUE(contains(message([](auto& s) { s.sampling.repetition_penalty = 0; }), "repetition_penalty"));

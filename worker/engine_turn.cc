@@ -56,12 +56,13 @@ void EngineImpl::Admit() {
     active_.insert(place, &sequence);
     sequence.cache = std::make_unique<SequenceCache>(layout_, *pool_, page_counts_, sequence.start.plan);
     sequence.staging =
-        PromptStaging::Take(layout_, model_.hidden, sequence.prompt_tokens(), *pool_, options_.poison);
+        PromptStaging::Take(layout_, model_.hidden, sequence.shape, *pool_, options_.poison);
     // MayBegin counted exactly this.
     STRIA_CHECK(sequence.staging != nullptr);
-    if (!sequence.cache->AllocatePrompt(sequence.prompt_tokens(), tiers_, Placement::kNeighbours)) {
+    sequence.unit = FirstUnit(sequence.shape, options_.prefill_chunk);
+    if (!sequence.cache->AllocatePrompt(sequence.kept_tokens(), tiers_, Placement::kNeighbours)) {
       sequence.cache = std::make_unique<SequenceCache>(layout_, *pool_, page_counts_, sequence.start.plan);
-      STRIA_CHECK(sequence.cache->AllocatePrompt(sequence.prompt_tokens(), tiers_, Placement::kGaps));
+      STRIA_CHECK(sequence.cache->AllocatePrompt(sequence.kept_tokens(), tiers_, Placement::kGaps));
     }
     transformer_.Embed(sequence.start.prompt, sequence.staging->residual());
   }
@@ -85,45 +86,41 @@ void EngineImpl::Prefill() {
   for (bool first = true; !prompts.empty(); first = false) {  // one unit at least, or prompts would never end
     const size_t next = NextPrompt(prefill_cost_, progress, prefill_units_);
     Sequence& sequence = *prompts[next];
-    const uint32_t end = std::min(sequence.chunk_begin + options_.prefill_chunk, sequence.prompt_tokens());
-    const double work = prefill_cost_.UnitWork(sequence.chunk_begin, end);
+    const double work = prefill_cost_.UnitWork(sequence.unit.begin, sequence.unit.end);
     if (!first && spent + prefill_cost_.Seconds(work) > budget) return;
     const MonotonicTime begin = clock_.Now();
-    PrefillUnit(sequence);
+    RunUnit(sequence);
     const double seconds = Seconds(clock_.Now() - begin);
     prefill_cost_.Observe(work, seconds);
     stats_.prefill_seconds += seconds;
     spent += seconds;
     progress[next] = sequence.progress();
-    if (sequence.layer < model_.layers) continue;
+    if (sequence.unit.layer < model_.layers) continue;
     FinishPrompt(sequence);
     prompts.erase(prompts.begin() + next);
     progress.erase(progress.begin() + next);
   }
 }
 
-void EngineImpl::PrefillUnit(Sequence& sequence) {
-  const uint32_t begin = sequence.chunk_begin;
-  const uint32_t end = std::min(begin + options_.prefill_chunk, sequence.prompt_tokens());
+void EngineImpl::RunUnit(Sequence& sequence) {
+  const auto [layer, begin, end] = sequence.unit;
   positions_.clear();
   for (uint32_t position = begin; position < end; ++position)
     positions_.push_back(static_cast<int32_t>(position));
   prefill_cache_.SetChunk(*sequence.cache, *sequence.staging, begin, end);
-  transformer_.Layer(sequence.layer, RowRole::kPrompt, positions_,
+  transformer_.Layer(layer, RowRole::kPrompt, positions_,
                      sequence.staging->residual() + size_t{begin} * model_.hidden, prefill_cache_);
   ++prefill_units_;
-  sequence.chunk_begin = end;
-  if (end < sequence.prompt_tokens()) return;
-  sequence.chunk_begin = 0;
-  ++sequence.layer;
+  sequence.unit = NextUnit(sequence.shape, sequence.start.plan, options_.prefill_chunk, sequence.unit);
 }
 
 void EngineImpl::FinishPrompt(Sequence& sequence) {
   const MonotonicTime begin = clock_.Now();
   const uint32_t tokens = sequence.prompt_tokens();
-  sequence.cache->FinishPrompt(tokens);
+  sequence.cache->FinishPrompt(sequence.kept_tokens(), sequence.shape.evicted);
   stats_.prompt_tokens += tokens;
-  stats_.pages_sealed += uint64_t{2} * layout_.layers() * sequence.cache->sealed_pages();
+  stats_.evicted_tokens += sequence.shape.evicted;
+  stats_.pages_sealed += prefill_cache_.TakeSealed();
   const float* last = sequence.staging->residual() + size_t{tokens - 1} * model_.hidden;
   std::copy(last, last + model_.hidden, residual_.begin());
   sequence.staging.reset();
@@ -151,7 +148,7 @@ void EngineImpl::Decode(Sequences batch) {
   caches_.clear();
   for (Sequence* sequence : batch) {
     tokens_.push_back(sequence->pending);
-    positions_.push_back(static_cast<int32_t>(sequence->cache->tokens()));
+    positions_.push_back(static_cast<int32_t>(sequence->cache->positions()));
     caches_.push_back(sequence->cache.get());
   }
   const bool fires = probe_.Fires(tiers_, stats_.steps) && probe_.Arm(caches_, stats_.steps);
@@ -209,8 +206,6 @@ Sequence& EngineImpl::Victim() {
 void EngineImpl::SendBack(Sequence& sequence) {
   sequence.staging.reset();
   sequence.cache.reset();
-  sequence.layer = 0;
-  sequence.chunk_begin = 0;
   sequence.careful = true;
   std::erase(active_, &sequence);
   const auto place =
@@ -256,7 +251,7 @@ void EngineImpl::Choose(Sequence& sequence, std::optional<TokenOut> token) {
   const auto& stops = sequence.start.stop_tokens;
   if (!sequence.forced() && std::find(stops.begin(), stops.end(), id) != stops.end())
     return End(sequence, FinishReason::kStop);
-  if (sequence.next_index >= sequence.limit() || sequence.cache->tokens() >= max_context_)
+  if (sequence.next_index >= sequence.limit() || sequence.cache->positions() >= max_context_)
     return End(sequence, FinishReason::kLength);
 }
 

@@ -26,15 +26,23 @@ T* AlignedArray(size_t count, bool poison) {
 
 void PromptStaging::Free::operator()(void* memory) const { std::free(memory); }
 
-std::unique_ptr<PromptStaging> PromptStaging::Take(const CacheLayout& layout, int hidden, uint32_t tokens,
-                                                   PagePool& pool, bool poison) {
+std::unique_ptr<PromptStaging> PromptStaging::Take(const CacheLayout& layout, int hidden,
+                                                   const PromptShape& shape, PagePool& pool, bool poison) {
+  const size_t tokens = shape.tokens;
   const uint64_t bytes = tokens * layout.staging_bytes_per_token();
   if (!pool.Charge(bytes)) return nullptr;
-  std::unique_ptr<PromptStaging> staging(new PromptStaging(pool, bytes, tokens));
-  const size_t elements = size_t{tokens} * layout.shape().kv_heads * layout.shape().head_dim;
+  std::unique_ptr<PromptStaging> staging(new PromptStaging(pool, bytes));
+  const size_t elements = tokens * layout.shape().kv_heads * layout.shape().head_dim;
   staging->keys_.reset(AlignedArray<Half>(elements, poison));
   staging->values_.reset(AlignedArray<Half>(elements, poison));
-  staging->residual_.reset(AlignedArray<float>(size_t{tokens} * hidden, poison));
+  staging->votes_.reset(AlignedArray<float>(tokens * layout.shape().kv_heads, poison));
+  staging->residual_.reset(AlignedArray<float>(tokens * hidden, poison));
+  staging->prompt_ = {.shape = shape,
+                      .keys = staging->keys_.get(),
+                      .values = staging->values_.get(),
+                      .head_stride = static_cast<ptrdiff_t>(tokens) * layout.shape().head_dim,
+                      .votes = staging->votes_.get(),
+                      .poison = poison};
   return staging;
 }
 
@@ -42,7 +50,8 @@ PrefillCache::PrefillCache(const CacheLayout& layout, Target target, int threads
     : layout_(layout),
       target_(target),
       threads_(threads),
-      attention_(PrefillAttention::Create(layout.shape(), target, threads)) {}
+      attention_(PrefillAttention::Create(layout.shape(), target, threads)),
+      eviction_(layout, target, threads) {}
 
 void PrefillCache::SetChunk(SequenceCache& sequence, PromptStaging& staging, uint32_t begin, uint32_t end) {
   sequence_ = &sequence;
@@ -53,54 +62,64 @@ void PrefillCache::SetChunk(SequenceCache& sequence, PromptStaging& staging, uin
 
 void PrefillCache::AppendAndAttend(int layer, const AttentionRows& rows) {
   STRIA_CHECK(rows.rows == static_cast<int>(end_ - begin_));
-  Append(rows);
-  const ptrdiff_t stride = static_cast<ptrdiff_t>(staging_->tokens()) * layout_.shape().head_dim;
-  attention_->Run({.query_begin = static_cast<int>(begin_),
-                   .query_end = static_cast<int>(end_),
+  const CachePlan& plan = sequence_->plan();
+  const StagedPrompt& prompt = staging_->prompt();
+  const auto [tokens, original, evicted] = prompt.shape;
+  // Delivered tokens follow what stays of the original prompt.
+  const uint32_t index = begin_ - (begin_ >= original ? evicted : 0);
+  if (plan.Holds(layer)) Append(rows, index);
+  attention_->Run({.query_begin = static_cast<int>(index),
+                   .query_end = static_cast<int>(index) + rows.rows,
                    .q = rows.q,
-                   .keys = {staging_->keys(), stride},
-                   .values = {staging_->values(), stride},
+                   .keys = {prompt.keys, prompt.head_stride},
+                   .values = {prompt.values, prompt.head_stride},
                    .out = rows.out});
-  if (end_ < staging_->tokens()) return;
-  SealLayer(layer);
-  FillRing(layer);
+  const bool last_reader = plan.GroupEnd(layer) == static_cast<size_t>(layer) + 1;
+  if (evicted > 0 && end_ <= original) {
+    eviction_.Observe(prompt, plan.Holds(layer) && begin_ == 0, begin_, end_, rows.q);
+    if (end_ == original && last_reader) eviction_.Compact(prompt);
+  }
+  if (end_ < tokens || !last_reader) return;
+  const auto anchor = static_cast<int>(plan.Anchor(layer));
+  SealLayer(anchor, tokens - evicted);
+  FillRing(anchor, tokens - evicted);
 }
 
-void PrefillCache::Append(const AttentionRows& rows) {
+void PrefillCache::Append(const AttentionRows& rows, uint32_t index) {
   const AttentionShape& shape = layout_.shape();
-  const ptrdiff_t stride = static_cast<ptrdiff_t>(staging_->tokens()) * shape.head_dim;
+  const StagedPrompt& prompt = staging_->prompt();
   const size_t width = size_t(shape.kv_heads) * shape.head_dim;
 #pragma omp parallel for num_threads(threads_) if (rows.rows >= kRowsWorthATeam)
   for (int i = 0; i < rows.rows; ++i)
-    AppendToken(target_, shape, rows.k + i * width, rows.v + i * width, static_cast<int>(begin_) + i,
-                staging_->keys(), staging_->values(), stride);
+    AppendToken(target_, shape, rows.k + i * width, rows.v + i * width, static_cast<int>(index) + i, prompt.keys,
+                prompt.values, prompt.head_stride);
 }
 
-void PrefillCache::SealLayer(int layer) {
+void PrefillCache::SealLayer(int layer, uint32_t tokens) {
+  const StagedPrompt& prompt = staging_->prompt();
   const int dim = layout_.shape().head_dim;
-  const ptrdiff_t stride = static_cast<ptrdiff_t>(staging_->tokens()) * dim;
-  const int pages = static_cast<int>(staging_->tokens() / kPageTokens);
+  const int pages = static_cast<int>(tokens / kPageTokens);
 #pragma omp parallel for num_threads(threads_) if (pages >= kPagesWorthATeam)
   for (int page = 0; page < pages; ++page) {
     const size_t first = size_t(page) * kPageTokens * dim;
-    sequence_->SealKeyPage(target_, layer, page, {staging_->keys() + first, stride});
-    sequence_->SealValuePage(target_, layer, page, {staging_->values() + first, stride});
+    sequence_->SealKeyPage(target_, layer, page, {prompt.keys + first, prompt.head_stride});
+    sequence_->SealValuePage(target_, layer, page, {prompt.values + first, prompt.head_stride});
   }
+  sealed_ += uint64_t{2} * pages;
 }
 
-void PrefillCache::FillRing(int layer) {
+void PrefillCache::FillRing(int layer, uint32_t tokens) {
   const AttentionShape& shape = layout_.shape();
-  const uint32_t tokens = staging_->tokens();
+  const StagedPrompt& prompt = staging_->prompt();
   const size_t row = size_t(shape.head_dim) * sizeof(Half);
   Half* keys = sequence_->key_ring(layer);
   Half* values = sequence_->value_tail(layer);
   for (int head = 0; head < shape.kv_heads; ++head) {
-    for (uint32_t position = tokens - std::min<uint32_t>(tokens, kPageTokens); position < tokens;
-         ++position) {
-      const size_t to = (size_t(head) * kPageTokens + position % kPageTokens) * shape.head_dim;
-      const size_t from = (size_t(head) * tokens + position) * shape.head_dim;
-      std::memcpy(keys + to, staging_->keys() + from, row);
-      std::memcpy(values + to, staging_->values() + from, row);
+    for (uint32_t index = tokens - std::min<uint32_t>(tokens, kPageTokens); index < tokens; ++index) {
+      const size_t to = (size_t(head) * kPageTokens + index % kPageTokens) * shape.head_dim;
+      const size_t from = size_t(head) * prompt.head_stride + size_t(index) * shape.head_dim;
+      std::memcpy(keys + to, prompt.keys + from, row);
+      std::memcpy(values + to, prompt.values + from, row);
     }
   }
 }

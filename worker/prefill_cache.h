@@ -1,48 +1,50 @@
 // The LayerCache of one prompt's chunk. A prompt runs layer by layer, so only one layer's keys and values are
-// staged in FP16 at a time; its pages are sealed once, when the layer's last chunk has been seen.
+// staged in FP16 at a time; its pages are sealed once, when the layer's last chunk has been seen: of a layer that others
+// inherit, when the last of them has.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "kernels/attention/prefill_attention.h"
 #include "kernels/target.h"
 #include "model/layer_cache.h"
 #include "worker/cache_layout.h"
 #include "worker/page_pool.h"
+#include "worker/prefill_plan.h"
+#include "worker/prompt_eviction.h"
 #include "worker/sequence_cache.h"
 
 namespace stria {
 
-// What a prompt holds beside its pages while it prefills: one layer's keys and values, and its residual
-// stream. Charged to the pool.
+// What a prompt holds beside its pages while it prefills: one layer's keys and values, the votes on which of them stay, and its
+// residual stream. Charged to the pool.
 class PromptStaging {
  public:
   // Null: the pool has no room.
-  static std::unique_ptr<PromptStaging> Take(const CacheLayout& layout, int hidden, uint32_t tokens,
+  static std::unique_ptr<PromptStaging> Take(const CacheLayout& layout, int hidden, const PromptShape& shape,
                                              PagePool& pool, bool poison);
   ~PromptStaging() { pool_.Refund(bytes_); }
   PromptStaging(const PromptStaging&) = delete;
   PromptStaging& operator=(const PromptStaging&) = delete;
 
-  uint32_t tokens() const { return tokens_; }
+  const StagedPrompt& prompt() const { return prompt_; }
+  uint32_t tokens() const { return prompt_.shape.tokens; }
   uint64_t bytes() const { return bytes_; }
-  Half* keys() { return keys_.get(); }           // [kv_heads, tokens, head_dim]
-  Half* values() { return values_.get(); }       // likewise
   float* residual() { return residual_.get(); }  // [tokens, hidden]
 
  private:
   struct Free {
     void operator()(void* memory) const;
   };
-  PromptStaging(PagePool& pool, uint64_t bytes, uint32_t tokens)
-      : pool_(pool), bytes_(bytes), tokens_(tokens) {}
+  PromptStaging(PagePool& pool, uint64_t bytes) : pool_(pool), bytes_(bytes) {}
 
   PagePool& pool_;
   const uint64_t bytes_;
-  const uint32_t tokens_;
   std::unique_ptr<Half[], Free> keys_, values_;
-  std::unique_ptr<float[], Free> residual_;
+  std::unique_ptr<float[], Free> votes_, residual_;
+  StagedPrompt prompt_;  // of keys_, values_ and votes_
 };
 
 class PrefillCache final : public LayerCache {
@@ -52,16 +54,20 @@ class PrefillCache final : public LayerCache {
   // The rows of the next AppendAndAttend are tokens [begin, end) of this prompt.
   void SetChunk(SequenceCache& sequence, PromptStaging& staging, uint32_t begin, uint32_t end);
   void AppendAndAttend(int layer, const AttentionRows& rows) override;
+  // Pages sealed since the last call.
+  uint64_t TakeSealed() { return std::exchange(sealed_, 0); }
 
  private:
-  void Append(const AttentionRows& rows);
-  void SealLayer(int layer);
-  void FillRing(int layer);
+  void Append(const AttentionRows& rows, uint32_t index);
+  void SealLayer(int layer, uint32_t tokens);
+  void FillRing(int layer, uint32_t tokens);
 
   const CacheLayout& layout_;
   const Target target_;
   const int threads_;
   std::unique_ptr<PrefillAttention> attention_;
+  PromptEviction eviction_;
+  uint64_t sealed_ = 0;
   SequenceCache* sequence_ = nullptr;
   PromptStaging* staging_ = nullptr;
   uint32_t begin_ = 0, end_ = 0;

@@ -1,11 +1,35 @@
 #include "worker/prefill_plan.h"
 
+#include <algorithm>
+
 namespace stria {
 namespace {
 
 constexpr double kLearn = 0.1;  // weight of the newest unit
 
+// The tokens that run through a group of layers before the rest does.
+uint32_t SegmentEnd(const PromptShape& shape, uint32_t begin) {
+  return shape.evicted > 0 && begin < shape.original ? shape.original : shape.tokens;
+}
+
+PrefillUnit UnitAt(const PromptShape& shape, uint32_t chunk, int layer, uint32_t begin) {
+  return {layer, begin, std::min(begin + chunk, SegmentEnd(shape, begin))};
+}
+
 }  // namespace
+
+PrefillUnit FirstUnit(const PromptShape& shape, uint32_t chunk) { return UnitAt(shape, chunk, 0, 0); }
+
+PrefillUnit NextUnit(const PromptShape& shape, const CachePlan& plan, uint32_t chunk, const PrefillUnit& done) {
+  const uint32_t segment_end = SegmentEnd(shape, done.begin);
+  if (done.end < segment_end) return UnitAt(shape, chunk, done.layer, done.end);
+  const uint32_t segment_begin = shape.evicted > 0 && done.begin >= shape.original ? shape.original : 0;
+  if (static_cast<size_t>(done.layer) + 1 < plan.GroupEnd(done.layer))
+    return UnitAt(shape, chunk, done.layer + 1, segment_begin);
+  if (segment_end < shape.tokens)
+    return UnitAt(shape, chunk, static_cast<int>(plan.Anchor(done.layer)), segment_end);
+  return UnitAt(shape, chunk, done.layer + 1, 0);
+}
 
 PrefillCost::PrefillCost(const ModelConfig& model)
     : layers_(model.layers),

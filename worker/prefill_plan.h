@@ -1,12 +1,30 @@
-// Which prompt runs next, and for how long. A unit is one chunk of one prompt in one layer.
+// What a prompt's units are, which prompt runs next, and for how long. A unit is one chunk of one prompt in one layer.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "model/model_config.h"
+#include "proto/cache_plan.h"
 
 namespace stria {
+
+// A prompt to prefill: the client's, and behind it the tokens that earlier attempts delivered.
+struct PromptShape {
+  uint32_t tokens = 0;    // in all
+  uint32_t original = 0;  // the client's
+  uint32_t evicted = 0;   // of the original ones
+};
+
+// Layer by layer, each over all chunks, their borders fixed by position. Where tokens are evicted there is a border at the
+// original prompt's end: delivered tokens attend to what stays, as they did when they were generated. So the layers that share a cache
+// run over the original prompt one after the other, then over the delivered tokens.
+struct PrefillUnit {
+  int layer = 0;
+  uint32_t begin = 0, end = 0;
+};
+PrefillUnit FirstUnit(const PromptShape& shape, uint32_t chunk);
+PrefillUnit NextUnit(const PromptShape& shape, const CachePlan& plan, uint32_t chunk, const PrefillUnit& done);
 
 // How far one prompt has come: layers [0, layer) are done, and tokens [0, begin) of `layer`.
 struct PrefillProgress {

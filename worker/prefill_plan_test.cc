@@ -1,6 +1,7 @@
 #include "worker/prefill_plan.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -36,6 +37,29 @@ std::vector<uint64_t> Finish(std::vector<PrefillProgress> prompts, uint32_t chun
     prompts.erase(prompts.begin() + next);
   }
   return finished;
+}
+
+// "layer:begin-end …" of all units of a prompt.
+std::string Units(const PromptShape& shape, const CachePlan& plan, uint32_t chunk) {
+  std::string all;
+  for (PrefillUnit unit = FirstUnit(shape, chunk); unit.layer < 4; unit = NextUnit(shape, plan, chunk, unit))
+    all += std::to_string(unit.layer) + ":" + std::to_string(unit.begin) + "-" + std::to_string(unit.end) + " ";
+  return all;
+}
+
+TEST(NextUnit, LayerByLayer) {
+  EXPECT_EQ(Units({150, 150, 0}, {}, 100), "0:0-100 0:100-150 1:0-100 1:100-150 2:0-100 2:100-150 3:0-100 3:100-150 ");
+  EXPECT_EQ(Units({150, 130, 0}, {}, 200), "0:0-150 1:0-150 2:0-150 3:0-150 ");
+  EXPECT_EQ(Units({150, 150, 64}, {}, 200), "0:0-150 1:0-150 2:0-150 3:0-150 ");
+}
+
+TEST(NextUnit, DeliveredTokensWaitForTheEvictionOfWhatTheyRead) {
+  CachePlan plan{.follow_tiers = false, .layers = std::vector<LayerAction>(4), .keep_tokens = 64};
+  EXPECT_EQ(Units({150, 130, 64}, plan, 200), "0:0-130 0:130-150 1:0-130 1:130-150 2:0-130 2:130-150 3:0-130 3:130-150 ");
+  plan.layers[2].kind = LayerAction::Kind::kInherit;
+  EXPECT_EQ(Units({150, 130, 64}, plan, 100),
+            "0:0-100 0:100-130 0:130-150 1:0-100 1:100-130 2:0-100 2:100-130 1:130-150 2:130-150 "
+            "3:0-100 3:100-130 3:130-150 ");
 }
 
 TEST(NextPrompt, AShortPromptNeverWaitsForALongOne) {

@@ -18,24 +18,31 @@ struct Sequence {
   Sequence(StartSequence request, uint64_t arrival, uint32_t max_context)
       : start(std::move(request)),
         order(arrival),
+        shape(ShapeOf(start)),
         careful(start.name.attempt > 0),
         sampler(start.sampling, start.prompt, start.delivered),
         next_index(start.delivered) {
     const uint64_t fed = prompt_tokens() + uint64_t{limit()} -
                          std::min(limit(), start.delivered + 1);  // the last token is never fed
-    most_tokens = static_cast<uint32_t>(std::min<uint64_t>(fed, max_context));
+    most_tokens = static_cast<uint32_t>(std::min<uint64_t>(fed, max_context)) - shape.evicted;
   }
 
-  uint32_t prompt_tokens() const { return static_cast<uint32_t>(start.prompt.size()); }
+  uint32_t prompt_tokens() const { return shape.tokens; }
+  uint32_t kept_tokens() const { return shape.tokens - shape.evicted; }  // of the prompt, in the cache
   bool forced() const { return !start.forced.empty(); }
   // Token indices end here.
   uint32_t limit() const {
     return forced() ? static_cast<uint32_t>(start.forced.size()) : start.max_new_tokens;
   }
-  PrefillProgress progress() const { return {prompt_tokens(), layer, chunk_begin, order}; }
+  PrefillProgress progress() const { return {prompt_tokens(), unit.layer, unit.begin, order}; }
+  static PromptShape ShapeOf(const StartSequence& start) {
+    const auto tokens = static_cast<uint32_t>(start.prompt.size()), original = tokens - start.delivered;
+    return {tokens, original, EvictedTokens(original, start.plan.keep_tokens)};
+  }
 
   const StartSequence start;
   const uint64_t order;      // of arrival
+  const PromptShape shape;
   uint32_t most_tokens = 0;  // that its cache may come to hold
   bool careful;  // ran out of pages before: admitted only when all that it may take fits beside the others'
                  // all
@@ -45,8 +52,7 @@ struct Sequence {
 
   std::unique_ptr<SequenceCache> cache;    // prefilling and running
   std::unique_ptr<PromptStaging> staging;  // prefilling
-  int layer = 0;                           // of the next prefill unit
-  uint32_t chunk_begin = 0;
+  PrefillUnit unit;                        // the next one
 };
 
 }  // namespace stria

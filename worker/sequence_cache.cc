@@ -24,6 +24,7 @@ SequenceCache::~SequenceCache() {
 
 bool SequenceCache::AllocatePrompt(uint32_t tokens, const TierVector& tiers, Placement placement) {
   for (int i = 0; i < layout_.layers(); ++i) {
+    if (!plan_.Holds(i)) continue;
     const auto id = pool_.Allocate(layout_.ring_bytes(i), ring_run_, layout_.layers() - i, placement);
     if (!id) return false;
     layers_[i].ring_id = *id;
@@ -42,6 +43,7 @@ bool SequenceCache::AllocateNextPage(const TierVector& tiers, Placement placemen
 bool SequenceCache::AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers,
                                   Placement placement) {
   for (int i = 0; i < layout_.layers(); ++i) {
+    if (!plan_.Holds(i)) continue;
     Layer& layer = layers_[i];
     // A page that an earlier, failed attempt got for this layer is still there.
     for (auto page = static_cast<uint32_t>(layer.keys.ids.size()); page < end; ++page) {
@@ -71,12 +73,13 @@ bool SequenceCache::Append(Stream& stream, size_t bytes, Width width, uint32_t e
 }
 
 SequenceKv SequenceCache::View(int layer, int appended) const {
-  const Layer& l = layers_[layer];
+  const auto anchor = static_cast<int>(plan_.Anchor(layer));
+  const Layer& l = layers_[anchor];
   return {.key_pages = l.keys.pages.data(),
           .value_pages = l.values.pages.data(),
           .sealed_pages = static_cast<int>(sealed_pages_),
-          .key_ring = key_ring(layer),
-          .value_tail = value_tail(layer),
+          .key_ring = key_ring(anchor),
+          .value_tail = value_tail(anchor),
           .tail = static_cast<int>(tail()) + appended};
 }
 
@@ -90,21 +93,25 @@ void SequenceCache::SealValuePage(Target target, int layer, uint32_t page, KvBlo
   SealValues(target, layout_.shape(), values.pages[page].width, tokens, pool_.data(values.ids[page]));
 }
 
-void SequenceCache::FinishPrompt(uint32_t tokens) {
-  STRIA_CHECK(tokens_ == 0 && layers_[0].keys.ids.size() == tokens / kPageTokens);
+void SequenceCache::FinishPrompt(uint32_t tokens, uint32_t evicted) {
+  static_assert(kEvictionUnit == kPageTokens);
+  STRIA_CHECK(tokens_ == 0 && layers_[0].keys.ids.size() == tokens / kPageTokens && evicted % kEvictionUnit == 0);
   tokens_ = tokens;
+  evicted_ = evicted;
   sealed_pages_ = tokens / kPageTokens;
 }
 
 KvUsage SequenceCache::Usage() const {
   KvUsage usage{.bytes = bytes_, .tokens = tokens_};
-  const uint64_t elements = uint64_t{tokens_} * layout_.elements_per_token();
-  usage.fp16_bytes = elements * sizeof(Half);
+  uint64_t holding = 0;
+  for (int i = 0; i < layout_.layers(); ++i) holding += plan_.Holds(i);
+  const uint64_t per_token = holding * layout_.layer_elements(), elements = tokens_ * per_token;
+  usage.fp16_bytes = uint64_t{positions()} * layout_.layers() * layout_.layer_elements() * sizeof(Half);
   if (elements == 0) return usage;
   const uint64_t per_page = layout_.ring_elements();
-  uint64_t bits = uint64_t{tail()} * layout_.elements_per_token() * 16;
+  uint64_t bits = uint64_t{tail()} * per_token * 16;
   for (const Layer& layer : layers_)
-    for (uint32_t page = 0; page < sealed_pages_; ++page)
+    for (uint32_t page = 0; layer.ring != nullptr && page < sealed_pages_; ++page)
       bits += per_page * (Bits(layer.keys.pages[page].width) + Bits(layer.values.pages[page].width));
   usage.payload_bits = static_cast<double>(bits) / static_cast<double>(elements);
   usage.bits_per_element = static_cast<double>(bytes_) * 8 / static_cast<double>(elements);

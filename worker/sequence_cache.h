@@ -4,6 +4,9 @@
 // sealed page are read from it, and sealing does not clear it, so it always ends with the last 64 keys as
 // they were before any tier touched them.
 //
+// Eviction leaves fewer tokens than positions. It takes multiples of 64, so slots are as without it.
+// A layer that inherits has neither pages nor ring: its anchor's are read.
+//
 // Pages are allocated before they are sealed (a prompt's at admission, the next one before the step that
 // fills it), so running out is known before any arithmetic starts. The owner's thread only.
 #pragma once
@@ -33,35 +36,38 @@ class SequenceCache {
   SequenceCache(const SequenceCache&) = delete;
   SequenceCache& operator=(const SequenceCache&) = delete;
 
-  // Rings, and the pages that a prompt of so many tokens fills, at the widths in force. False: the pool is
+  // Rings, and the pages that so many tokens of a prompt fill, at the widths in force. False: the pool is
   // full; what was taken meanwhile returns with this object.
   bool AllocatePrompt(uint32_t tokens, const TierVector& tiers, Placement placement);
   // The page that the next token completes, in every layer. Does nothing unless the next token completes one
   // and none is there.
   bool AllocateNextPage(const TierVector& tiers, Placement placement);
 
-  uint32_t tokens() const { return tokens_; }
+  const CachePlan& plan() const { return plan_; }
+  uint32_t tokens() const { return tokens_; }  // in the cache
+  uint32_t positions() const { return tokens_ + evicted_; }  // of the context: the next token's position
   uint32_t tail() const { return tokens_ - sealed_pages_ * kPageTokens; }
   uint32_t sealed_pages() const { return sealed_pages_; }
   // Keys in the ring: slots [0, ring_keys()).
   uint32_t ring_keys() const { return tokens_ < kPageTokens ? tokens_ : kPageTokens; }
   uint64_t bytes() const { return bytes_; }  // pages and rings held
 
+  // Of layers that hold.
   Half* key_ring(int layer) const { return layers_[layer].ring; }
   Half* value_tail(int layer) const { return layers_[layer].ring + layout_.ring_elements(); }
   const std::vector<PageRef>& key_pages(int layer) const {
     return layers_[layer].keys.pages;
   }  // sealed ones come first
   const std::vector<PageRef>& value_pages(int layer) const { return layers_[layer].values.pages; }
-  // What attention reads if `tokens() + appended` tokens are there.
+  // What attention of any layer reads if `tokens() + appended` tokens are there.
   SequenceKv View(int layer, int appended) const;
 
   // Writes one layer's page from 64 FP16 tokens. Safe from several threads for different (layer, page).
   void SealKeyPage(Target target, int layer, uint32_t page, KvBlock tokens);
   void SealValuePage(Target target, int layer, uint32_t page, KvBlock tokens);
 
-  // The prompt's pages are written and its last tokens are in the rings, in all layers.
-  void FinishPrompt(uint32_t tokens);
+  // The pages of the prompt's `tokens` that stay are written and the last are in the rings, in all layers.
+  void FinishPrompt(uint32_t tokens, uint32_t evicted);
   // One more token is in the rings of all layers.
   void CountToken() { ++tokens_; }
   // The full tail was written to its page in all layers.
@@ -94,7 +100,7 @@ class SequenceCache {
   const CachePlan& plan_;
   std::vector<Layer> layers_;
   PageRun ring_run_;
-  uint32_t tokens_ = 0, sealed_pages_ = 0;
+  uint32_t tokens_ = 0, sealed_pages_ = 0, evicted_ = 0;
   uint64_t bytes_ = 0;
 };
 

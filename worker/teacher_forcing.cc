@@ -128,7 +128,7 @@ absl::Status TeacherForce(Transformer& transformer, const TeacherForcingOptions&
         return absl::InvalidArgumentError(
             absl::StrCat("text ", text, " has ", tokens, " tokens; the context is ", model.context_length));
       for (size_t variant = 0; variant < variants.size(); ++variant) {
-        layouts[variant].AddRings(demand);
+        layouts[variant].AddRings(variants[variant].plan, demand);
         layouts[variant].AddPages(variants[variant].plan, {}, 0, static_cast<uint32_t>(tokens / kPageTokens),
                                   demand);
       }

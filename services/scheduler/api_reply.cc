@@ -118,27 +118,28 @@ void KvTotals::Add(const KvUsage& kv) {
   if (kv.tokens == 0 || kv.bits_per_element <= 0) return;
   const double elements = static_cast<double>(kv.bytes) * 8 / kv.bits_per_element;
   bytes_ += kv.bytes;
+  tokens_ += kv.tokens;
   fp16_bytes_ += kv.fp16_bytes;
   elements_ += elements;
   payload_bits_ += kv.payload_bits * elements;
 }
 
-void KvTotals::AppendFields(const KvChoice& plan, std::string* out) const {
+void KvTotals::AppendFields(const KvChoice& plan, double kept_share, std::string* out) const {
   const double payload = payload_bits_ / elements_;
-  AppendFigure("kv_plan_ratio", plan.width ? 16.0 / Bits(*plan.width) : 16.0 / payload, out);
-  absl::StrAppend(out, ",\"kv_bytes\":", bytes_, ",");
+  AppendFigure("kv_plan_ratio", plan.Representation().value_or(16.0 / payload) / kept_share, out);
+  absl::StrAppend(out, ",\"kv_bytes\":", bytes_, ",\"kv_tokens\":", tokens_, ",");
   AppendFigure("kv_bits_per_element", static_cast<double>(bytes_) * 8 / elements_, out);
   *out += ',';
   AppendFigure("kv_ratio", static_cast<double>(fp16_bytes_) / static_cast<double>(bytes_), out);
   *out += ',';
   AppendFigure("kv_payload_bits", payload, out);
-  absl::StrAppend(out, ",\"kv_plan\":\"", plan.name(), "\"");
+  absl::StrAppend(out, ",\"kv_plan\":\"", plan.Describe(), "\"");
 }
 
 void AppendUsageJson(const Usage& usage, std::string* out) {
   absl::StrAppend(out, "{\"prompt_tokens\":", usage.prompt_tokens, ",\"completion_tokens\":", usage.completion_tokens,
                   ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens, ",");
-  usage.kv.AppendFields(usage.plan, out);
+  usage.kv.AppendFields(usage.plan, usage.kept_share, out);
   *out += '}';
 }
 

@@ -26,10 +26,11 @@ class KvTotals {
   void Add(const KvUsage& kv);
   uint64_t bytes() const { return bytes_; }
   // Appends `"kv_bytes": …` and the other kv_ fields, without braces. A figure that has no meaning (nothing held) is null.
-  void AppendFields(const KvChoice& plan, std::string* out) const;
+  // `kept_share`: of the prompts, as the request asked.
+  void AppendFields(const KvChoice& plan, double kept_share, std::string* out) const;
 
  private:
-  uint64_t bytes_ = 0, fp16_bytes_ = 0;
+  uint64_t bytes_ = 0, fp16_bytes_ = 0, tokens_ = 0;
   double elements_ = 0, payload_bits_ = 0;  // payload_bits_: summed over elements
 };
 
@@ -37,6 +38,7 @@ struct Usage {
   uint64_t prompt_tokens = 0, completion_tokens = 0;
   KvTotals kv;
   KvChoice plan;
+  double kept_share = 1;
 };
 
 struct Answer {

@@ -101,11 +101,19 @@ TEST(Reply, KvFigures) {
   EXPECT_DOUBLE_EQ(json["kv_bits_per_element"].get<double>(), 14);    // 7000 · 8 / 4000
   EXPECT_NEAR(json["kv_ratio"].get<double>(), 8000.0 / 7000, 1e-5);
   EXPECT_NEAR(json["kv_plan_ratio"].get<double>(), 16.0 / 13, 1e-5);  // auto: by what was held
+  usage.plan.mode = KvChoice::Mode::kFixed;
   usage.plan.width = Width::kInt2;
   text.clear();
   AppendUsageJson(usage, &text);
   EXPECT_EQ(Json::parse(text)["kv_plan_ratio"], 8);
   EXPECT_EQ(Json::parse(text)["kv_plan"], "int2");
+  EXPECT_EQ(Json::parse(text)["kv_tokens"], 56);
+  usage.plan.keep = 0.25;
+  usage.kept_share = 0.25;
+  text.clear();
+  AppendUsageJson(usage, &text);
+  EXPECT_EQ(Json::parse(text)["kv_plan_ratio"], 32);
+  EXPECT_EQ(Json::parse(text)["kv_plan"], "int2, keep 0.25");
 }
 
 TEST(Reply, KvFiguresOfNothingAreNull) {

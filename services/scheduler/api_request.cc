@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "services/scheduler/kv_reader.h"
 
 namespace stria {
 namespace {
@@ -13,32 +14,6 @@ constexpr int64_t kMaxTopLogprobs = 20;
 constexpr int64_t kMaxTokens = int64_t{1} << 30;
 constexpr int64_t kMaxPriority = 1'000'000;
 constexpr double kMinSeconds = 0.001, kMaxSeconds = 86400;
-
-KvChoice ReadKv(ObjectReader& body, std::optional<ApiError>* error) {
-  KvChoice choice;
-  const Json* value = body.Find("kv");
-  if (value == nullptr) return choice;
-  ObjectReader kv(*value, "kv", error);
-  const std::string mode = kv.String("mode").value_or("auto");
-  if (mode == "kaizen") {
-    kv.Fail("mode", "'kaizen' needs a pack, and this model has none", "unsupported_value");
-  } else if (mode == "plan") {
-    kv.Fail("mode", "'plan' is not supported by this model yet", "unsupported_value");
-  } else if (mode != "auto") {
-    for (Width width : kAllWidths) {
-      if (mode == Name(width)) choice.width = width;
-    }
-    if (!choice.width) {
-      kv.Fail("mode", absl::StrCat("must be auto, fp16, int8, int4 or int2, not ", Quote(Json(mode))), "unsupported_value");
-    }
-  }
-  kv.Refuse("ratio", "needs mode 'kaizen', which needs a pack, and this model has none");
-  kv.Refuse("guard", "needs mode 'kaizen', which needs a pack, and this model has none");
-  kv.Refuse("keep", "(eviction) is not supported by this model yet");
-  kv.Refuse("layers", "needs mode 'plan', which is not supported by this model yet");
-  kv.RefuseRest();
-  return choice;
-}
 
 Urgency ReadUrgency(ObjectReader& body) {
   Urgency urgency;
@@ -227,16 +202,6 @@ void RefuseOtherFormats(ObjectReader& body, std::optional<ApiError>* error) {
 
 }  // namespace
 
-CachePlan KvChoice::Plan(size_t layers) const {
-  CachePlan plan;
-  if (!width) return plan;
-  plan.follow_tiers = false;
-  LayerAction action;
-  action.keys = action.values = *width;
-  plan.layers.assign(layers, action);
-  return plan;
-}
-
 std::optional<ApiError> ReadChat(std::string_view text, const RequestLimits& limits, ChatRequest* request) {
   Json json;
   if (auto error = ParseObject(text, &json)) return error;
@@ -291,6 +256,9 @@ std::optional<ApiError> ReadScore(std::string_view text, const RequestLimits& li
   request->prompts = ReadPrompts(body, limits);
   request->top_logprobs = static_cast<int32_t>(body.Integer("top_logprobs", 0, kMaxTopLogprobs).value_or(0));
   request->kv = ReadKv(body, &error);
+  if (request->kv.keep || request->kv.ratio) {
+    body.Fail("kv", "evicts, but a score's text is forced through decode steps, and eviction takes from a prompt", "unsupported_value");
+  }
   request->urgency = ReadUrgency(body);
   body.Accept("user");
   body.RefuseRest();

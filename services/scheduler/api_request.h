@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "base/width.h"
 #include "model/tokenizer/chat_template.h"
 #include "proto/sequences.h"
+#include "scheduler/kv_choice.h"
 #include "services/scheduler/json_fields.h"
 
 namespace stria {
@@ -21,14 +21,6 @@ struct RequestLimits {
   uint32_t max_sequences = 128;  // of one request: prompts · n
   size_t max_stops = 16;
   size_t max_stop_bytes = 1024;  // each
-};
-
-// `kv` of a request. No width: `auto`, the tiers decide.
-struct KvChoice {
-  std::optional<Width> width;
-  std::string name() const { return width ? Name(*width) : "auto"; }
-  // For a model of `layers` layers.
-  CachePlan Plan(size_t layers) const;
 };
 
 // When a request is to run, and how long its client waits.

@@ -59,8 +59,8 @@ TEST(ReadChat, AllFields) {
   EXPECT_EQ(g.urgency.priority, -5);
   EXPECT_EQ(g.urgency.queue_timeout, 2.5);
   EXPECT_EQ(g.urgency.deadline, 30);
-  EXPECT_EQ(g.kv.name(), "int4");
-  const CachePlan plan = g.kv.Plan(2);
+  EXPECT_EQ(g.kv.Describe(), "int4");
+  const CachePlan plan = *g.kv.Plan(2, 10);
   EXPECT_FALSE(plan.follow_tiers);
   ASSERT_EQ(plan.layers.size(), 2u);
   EXPECT_EQ(plan.layers[1].values, Width::kInt4);
@@ -74,8 +74,8 @@ TEST(ReadChat, Defaults) {
   EXPECT_EQ(r.generation.sampling.temperature, 1.0f);
   EXPECT_EQ(r.generation.sampling.top_logprobs, -1);
   EXPECT_FALSE(r.generation.seed);
-  EXPECT_EQ(r.generation.kv.name(), "auto");
-  EXPECT_TRUE(r.generation.kv.Plan(30).follow_tiers);
+  EXPECT_EQ(r.generation.kv.Describe(), "auto");
+  EXPECT_TRUE(r.generation.kv.Plan(30, 10)->follow_tiers);
 }
 
 struct Bad {
@@ -124,9 +124,13 @@ TEST(ReadChat, NamesWhatIsWrong) {
       {R"("kv": "int4")", "kv", "object"},
       {R"("kv": {"mode": "int3"})", "kv.mode", "int3"},
       {R"("kv": {"mode": "kaizen"})", "kv.mode", "pack"},
-      {R"("kv": {"mode": "plan"})", "kv.mode", "not supported"},
-      {R"("kv": {"ratio": 4})", "kv.ratio", "pack"},
-      {R"("kv": {"keep": 0.5})", "kv.keep", "not supported"},
+      {R"("kv": {"mode": "plan"})", "kv.layers", "missing"},
+      {R"("kv": {"mode": "plan", "layers": ["int4", {"keys": "int3", "values": "int4"}]})", "kv.layers", "layer 1"},
+      {R"("kv": {"ratio": 4})", "kv.ratio", "auto"},
+      {R"("kv": {"ratio": 0.5})", "kv.ratio", "0.5"},
+      {R"("kv": {"keep": 0})", "kv.keep", "0"},
+      {R"("kv": {"keep": 2})", "kv.keep", "64"},
+      {R"("kv": {"keep": "half"})", "kv.keep", "half"},
       {R"("kv": {"guard": "off"})", "kv.guard", "pack"},
       {R"("kv": {"layers": []})", "kv.layers", "plan"},
       {R"("kv": {"mode": "auto", "width": 4})", "kv.width", "unknown"},
@@ -242,7 +246,7 @@ TEST(ReadCompletion, NamesWhatIsWrong) {
 TEST(ReadScore, FieldsAndErrors) {
   ScoreRequest score;
   ASSERT_FALSE(ReadScore(R"({"model": "m", "prompt": "abc", "kv": {"mode": "int2"}, "top_logprobs": 2})", kLimits, &score));
-  EXPECT_EQ(score.kv.name(), "int2");
+  EXPECT_EQ(score.kv.Describe(), "int2");
   EXPECT_EQ(score.top_logprobs, 2);
   EXPECT_TRUE(ReadScore(R"({"prompt": "abc", "temperature": 1})", kLimits, &score));
 }

@@ -8,6 +8,7 @@
 #include <boost/asio/this_coro.hpp>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "services/common/http_error.h"
 #include "services/scheduler/answer_text.h"
 #include "services/scheduler/collector.h"
@@ -34,17 +35,22 @@ class Generation {
     for (size_t i = 0; i < job.prompts.size() * job.request.n; ++i) {
       answers_.emplace_back(AnswerText(context.tokenizer, *matcher, !job.request.ignore_eos, job.request.sampling.top_logprobs >= 0));
     }
-    for (const auto& prompt : job.prompts) usage_.prompt_tokens += prompt.size();
+    double kept = 0;
+    for (const auto& prompt : job.prompts) {
+      usage_.prompt_tokens += prompt.size();
+      kept += job.request.kv.KeptShare(static_cast<uint32_t>(prompt.size())) * static_cast<double>(prompt.size());
+    }
     usage_.plan = job.request.kv;
+    usage_.kept_share = kept / static_cast<double>(usage_.prompt_tokens);
   }
 
-  std::vector<SequenceRequest> Requests() const {
+  absl::StatusOr<std::vector<SequenceRequest>> Requests() const {
     std::vector<SequenceRequest> requests;
-    const CachePlan plan = PlanFor(job_.request.kv, context_.dispatcher.brain());
     SamplingParams sampling = job_.request.sampling;
     std::random_device entropy;
     sampling.seed = job_.request.seed.value_or(uint64_t{entropy()} << 32 | entropy());
     for (const auto& prompt : job_.prompts) {
+      STRIA_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(job_.request.kv, context_.dispatcher.brain(), prompt.size()));
       for (uint32_t choice = 0; choice < job_.request.n; ++choice) {
         sampling.choice = choice;
         SequenceRequest& request = requests.emplace_back();
@@ -150,9 +156,15 @@ class Generation {
 
 }  // namespace
 
-CachePlan PlanFor(const KvChoice& kv, const Scheduler& brain) {
+absl::StatusOr<CachePlan> PlanFor(const KvChoice& kv, const Scheduler& brain, size_t prompt_tokens) {
   const auto& workers = brain.fleet().workers();
-  return kv.Plan(workers.empty() ? 0 : workers.begin()->second.hello.layers.size());
+  if (workers.empty()) return absl::UnavailableError("no worker is ready");
+  return kv.Plan(workers.begin()->second.hello.layers.size(), static_cast<uint32_t>(prompt_tokens));
+}
+
+ApiError PlanError(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return ErrorOf(status, 1);
+  return {.message = std::string(status.message().data(), status.message().size()), .param = "kv", .code = "unsupported_value"};
 }
 
 void SetUrgency(const Urgency& urgency, const std::string& tenant, SequenceRequest* request) {
@@ -203,7 +215,13 @@ boost::asio::awaitable<void> Generate(ApiContext context, GenerationJob job, Htt
   const boost::asio::any_io_executor executor = co_await boost::asio::this_coro::executor;
   Collector collector(context.dispatcher, metrics, executor,
                       [&](size_t index, SequenceEvent event) { generation.Take(index, std::move(event)); });
-  if (const absl::Status taken = collector.Submit(generation.Requests()); !taken.ok()) {
+  absl::StatusOr<std::vector<SequenceRequest>> requests = generation.Requests();
+  if (!requests.ok()) {
+    const ApiError error = PlanError(requests.status());
+    co_await Refuse(metrics, exchange, error);
+    co_return;
+  }
+  if (const absl::Status taken = collector.Submit(*std::move(requests)); !taken.ok()) {
     const ApiError error = ErrorOf(taken, brain.RetryAfterSeconds());
     co_await Refuse(metrics, exchange, error);
     co_return;

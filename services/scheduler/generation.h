@@ -43,7 +43,10 @@ boost::asio::awaitable<void> Refuse(SchedulerMetrics& metrics, HttpExchange& exc
 // Priority, tenant and times of a sequence.
 void SetUrgency(const Urgency& urgency, const std::string& tenant, SequenceRequest* request);
 
-// The plan for the workers that are there now.
-CachePlan PlanFor(const KvChoice& kv, const Scheduler& brain);
+// The plan for a prompt of so many tokens on the workers that are there now.
+absl::StatusOr<CachePlan> PlanFor(const KvChoice& kv, const Scheduler& brain, size_t prompt_tokens);
+
+// What is said to a client whose `kv` the model cannot serve.
+ApiError PlanError(const absl::Status& status);
 
 }  // namespace stria

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "services/scheduler/collector.h"
 
 namespace stria {
@@ -16,16 +17,17 @@ namespace {
 
 std::string Number(double logprob) { return absl::StrFormat("%.7g", std::isfinite(logprob) ? logprob : -9999.0); }
 
-std::vector<SequenceRequest> Requests(const ScoreJob& job, const Scheduler& brain) {
+absl::StatusOr<std::vector<SequenceRequest>> Requests(const ScoreJob& job, const Scheduler& brain) {
   std::vector<SequenceRequest> requests;
   for (const std::vector<int32_t>& prompt : job.prompts) {
+    STRIA_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(job.kv, brain, /*prompt_tokens=*/1));
     SequenceRequest& request = requests.emplace_back();
     request.prompt = {prompt.front()};
     request.forced.assign(prompt.begin() + 1, prompt.end());
     request.max_new_tokens = static_cast<uint32_t>(request.forced.size());
     request.sampling.temperature = 0;
     request.sampling.top_logprobs = job.top_logprobs;
-    request.plan = PlanFor(job.kv, brain);
+    request.plan = plan;
     SetUrgency(job.urgency, job.tenant, &request);
   }
   return requests;
@@ -69,7 +71,13 @@ boost::asio::awaitable<void> AnswerScore(ApiContext context, ScoreJob job, HttpE
                         if (!event.status.ok() && failure.ok()) failure = event.status;
                       });
   bool gone = false;
-  failure = collector.Submit(Requests(job, brain));
+  absl::StatusOr<std::vector<SequenceRequest>> requests = Requests(job, brain);
+  if (!requests.ok()) {
+    const ApiError error = PlanError(requests.status());
+    co_await Refuse(context.metrics, exchange, error);
+    co_return;
+  }
+  failure = collector.Submit(*std::move(requests));
   exchange.OnClientGone([&] {
     gone = true;
     collector.Wake();

@@ -31,6 +31,7 @@ std::string SequencesJson(const Engine& engine) {
     sequence["id"] = info.name.id;
     sequence["attempt"] = info.name.attempt;
     sequence["tokens"] = info.tokens;
+    sequence["positions"] = info.positions;
     sequence["prefilling"] = info.prefilling;
     sequence["layers"] = Json::array();
     for (const LayerInfo& layer : info.layers) {

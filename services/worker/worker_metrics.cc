@@ -35,6 +35,7 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics, const WorkerIdentity& identity, c
       firings_(metrics.Counter("stria_worker_canary_firings_total", "Decode steps that fired the canary.")),
       sealed_(metrics.Counter("stria_worker_pages_sealed_total", "Pages sealed, keys and values.")),
       preemptions_(metrics.Counter("stria_worker_preemptions_total", "Sequences ended because pages ran out.")),
+      evicted_tokens_(metrics.Counter("stria_worker_evicted_tokens_total", "Prompt tokens that plans evicted.")),
       frames_(metrics.Counter("stria_worker_telemetry_frames_total", "Canary frames published.")),
       unsent_frames_(metrics.Counter("stria_worker_telemetry_unsent_total", "Canary frames that the socket refused.")),
       starts_(metrics.Counter("stria_worker_commands_total", "Commands taken.", {{"kind", "start"}})),
@@ -86,6 +87,7 @@ void WorkerMetrics::Refresh(const EngineStats& stats) {
   AdvanceTo(firings_, static_cast<double>(stats.firings));
   AdvanceTo(sealed_, static_cast<double>(stats.pages_sealed));
   AdvanceTo(preemptions_, static_cast<double>(stats.preemptions));
+  AdvanceTo(evicted_tokens_, static_cast<double>(stats.evicted_tokens));
   AdvanceTo(frames_, static_cast<double>(telemetry_.published()));
   AdvanceTo(unsent_frames_, static_cast<double>(telemetry_.unsent()));
   const SequenceLinkStats& link = sequences_.stats();

@@ -37,7 +37,7 @@ class WorkerMetrics {
       &unacknowledged_;
   prometheus::Gauge* pages_[4];  // by width
   prometheus::Counter &steps_, &prompt_tokens_, &decode_tokens_, &prefill_seconds_, &decode_seconds_, &canary_seconds_, &firings_,
-      &sealed_, &preemptions_, &frames_, &unsent_frames_, &starts_, &cancels_, &duplicates_, &resends_, &dropped_, &refused_commands_,
+      &sealed_, &preemptions_, &evicted_tokens_, &frames_, &unsent_frames_, &starts_, &cancels_, &duplicates_, &resends_, &dropped_, &refused_commands_,
       &refused_tiers_, &stale_tiers_, &applied_tiers_;
   prometheus::Histogram& step_seconds_;
   std::vector<prometheus::Gauge*> key_bits_, value_bits_;  // per layer

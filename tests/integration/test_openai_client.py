@@ -235,6 +235,40 @@ def test_kv_modes_and_their_figures(ask):
     assert ask(max_tokens=3).usage.kv_plan == "auto"
 
 
+NEEDLE = ("The special magic number is 48213. " + "The grass is green. The sky is blue. The sun is yellow. Here we go. " * 40 +
+          "\nWhat is the special magic number? The special magic number is")
+
+
+def test_evicting_plans_find_what_was_said_early(api, stack):
+    def answer(kv):
+        return api.completions.create(model=stack.model, prompt=NEEDLE, max_tokens=6, temperature=0, extra_body={"kv": kv})
+
+    whole = answer({"mode": "fp16"})
+    assert "48213" in whole.choices[0].text
+    for kv, ratio in (({"mode": "fp16", "keep": 0.25}, 4), ({"mode": "int8", "ratio": 8}, 8), ({"mode": "int8", "keep": 200}, None)):
+        reply = answer(kv)
+        assert "48213" in reply.choices[0].text, kv
+        usage = reply.usage
+        assert usage.prompt_tokens == whole.usage.prompt_tokens
+        assert usage.kv_tokens < 0.5 * whole.usage.kv_tokens
+        # The last token is never fed; what eviction took is a multiple of 64.
+        assert whole.usage.kv_tokens == usage.prompt_tokens + usage.completion_tokens - 1
+        assert (whole.usage.kv_tokens - usage.kv_tokens) % 64 == 0
+        assert usage.kv_bytes < 0.5 * whole.usage.kv_bytes
+        if ratio:
+            assert usage.kv_plan_ratio == pytest.approx(ratio)
+    assert stack.worker_metric("stria_worker_evicted_tokens_total") > 0
+
+
+def test_a_plan_gives_each_layer_its_own_action(api, ask, stack):
+    layers = ["fp16", {"keys": "int8", "values": "int4"}] + ["int4"] * 27 + ["inherit"]
+    usage = ask(messages=[{"role": "user", "content": "word " * 300}], max_tokens=4,
+                extra_body={"kv": {"mode": "plan", "layers": layers}}).usage
+    assert usage.kv_plan == "plan: 1×fp16 1×int8/int4 27×int4 1×inherit"
+    assert usage.kv_plan_ratio == pytest.approx(30 * 32 / (32 + 12 + 27 * 8), rel=1e-4)
+    assert 4 <= usage.kv_payload_bits < 9
+
+
 def test_score_sees_the_width_of_the_cache(stack):
     text = "The quick brown fox jumps over the lazy dog. " * 40
     replies = {}
@@ -256,7 +290,7 @@ def test_score_sees_the_width_of_the_cache(stack):
 @pytest.mark.parametrize("field, value", [
     ("temperature", 3), ("top_p", 2), ("n", 0), ("max_tokens", -1), ("stop", [""]), ("logit_bias", {"99999999": 1}),
     ("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}),
-    ("kv", {"mode": "int3"}), ("kv", {"mode": "kaizen", "ratio": 4}), ("kv", {"keep": 0.5}), ("no_such_field", 1),
+    ("kv", {"mode": "int3"}), ("kv", {"mode": "kaizen", "ratio": 4}), ("kv", {"keep": 1.5}), ("kv", {"mode": "plan", "layers": ["int4"]}), ("no_such_field", 1),
     ("priority", 1.5), ("deadline", -1), ("queue_timeout", "soon"), ("tool_choice", "auto"), ("functions", []),
     ("messages", [{"role": "wizard", "content": "x"}]), ("messages", []), ("stream_options", {"include_usage": True}),
 ])
