@@ -267,7 +267,8 @@ asio::awaitable<bool> HttpSession::ServeOne() {
   keep_alive_ = parser.keep_alive() && !shared_->stopping;
   HttpRequest request;
   std::vector<std::string> segments;
-  if (const std::optional<HttpResponse> refusal = Screen(parser, &request, &segments)) {
+  const std::optional<HttpResponse> refusal = Screen(parser, &request, &segments);
+  if (refusal) {
     if (!parser.is_done()) {
       co_await RefuseAndDrain(*refusal);
       co_return false;

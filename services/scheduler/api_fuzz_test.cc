@@ -2,6 +2,8 @@
 // once broke something is added to testdata/requests.txt, a line each. STRIA_FUZZ_ROUNDS makes it longer.
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 

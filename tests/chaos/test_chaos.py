@@ -17,19 +17,27 @@ CLIENTS = 6
 
 
 class Life:
-    """Which scheduler processes there were. A request may break only if its scheduler did."""
+    """When there was a scheduler. A request may break only if there was none for a part of its time."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.deaths = 0
+        self.deaths, self.down = 0, False
 
-    def count(self) -> int:
+    def state(self) -> tuple[int, bool]:
         with self.lock:
-            return self.deaths
+            return self.deaths, self.down
 
-    def died(self):
+    def ends(self):
         with self.lock:
-            self.deaths += 1
+            self.deaths, self.down = self.deaths + 1, True
+
+    def begins(self):
+        with self.lock:
+            self.down = False
+
+    def missed(self, before: tuple[int, bool]) -> bool:
+        """Whether there was none at some time since `before`."""
+        return before[1] or self.state() != before
 
 
 def monkey(stack: Stack, life: Life, rng: random.Random, deadline: float, done: list[str]):
@@ -41,7 +49,7 @@ def monkey(stack: Stack, life: Life, rng: random.Random, deadline: float, done: 
         done.append(what)
         if what.startswith("kill"):
             if who == "scheduler":
-                life.died()
+                life.ends()
             stack.kill(who, signal.SIGKILL)
             time.sleep(rng.uniform(0, 1.5))
             stack.start(who)
@@ -55,6 +63,7 @@ def monkey(stack: Stack, life: Life, rng: random.Random, deadline: float, done: 
         time.sleep(rng.uniform(0.5, 3))
         # Somebody who serves, or there is nobody to be unkind to.
         wait_for("a worker serves", lambda: [w for w in stack.status()["workers"] if w["state"] == "serving"], 120)
+        life.begins()
 
 
 def ask(client, model: str, rng: random.Random, calm: dict) -> str:
@@ -82,7 +91,7 @@ def ask(client, model: str, rng: random.Random, calm: dict) -> str:
 def load(stack: Stack, model: str, life: Life, seed: int, deadline: float, calm: dict) -> list[str]:
     rng, client, ends = random.Random(seed), connect(stack), []
     while time.monotonic() < deadline:
-        deaths = life.count()
+        before = life.state()
         try:
             ends.append(ask(client, model, rng, calm))
         except (openai.APIError, openai.APIConnectionError) as error:
@@ -90,11 +99,11 @@ def load(stack: Stack, model: str, life: Life, seed: int, deadline: float, calm:
             status = getattr(error, "status_code", None)
             refused = status in (429, 503)  # nothing of it was begun
             given_up = "workers were lost" in str(error)
-            assert refused or given_up or life.count() > deaths, f"{type(error).__name__}: {error}"
+            assert refused or given_up or life.missed(before), f"{type(error).__name__}: {error}"
             ends.append("refused" if refused else "given up" if given_up else "scheduler died")
             time.sleep(0.2)
         except Exception as error:  # noqa: BLE001: a stream cut off by a dead scheduler surfaces from below the client
-            if isinstance(error, AssertionError) or life.count() == deaths:
+            if isinstance(error, AssertionError) or not life.missed(before):
                 raise
             ends.append("scheduler died")
     return ends
