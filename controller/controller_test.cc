@@ -353,27 +353,6 @@ TEST_F(ControllerTest, CompareAndSwapOnTheRevision) {
   EXPECT_EQ(brain_->ProposeRevision(after, 1, "you", "", 0)->number, 1u) << "no change, no revision";
 }
 
-TEST_F(ControllerTest, SettingsAreCheckedByName) {
-  Settings settings;
-  for (const auto& [name, value] : std::vector<std::pair<std::string, double>>{{"tau", 0},
-                                                                                {"tau", -1},
-                                                                                {"tau", std::nan("")},
-                                                                                {"tau", INFINITY},
-                                                                                {"canary_rate", 1.01},
-                                                                                {"alpha", 0},
-                                                                                {"demote_after", 2.5},
-                                                                                {"demote_after", 0},
-                                                                                {"reference_length", 0},
-                                                                                {"hysteresis", 1},
-                                                                                {"frozen", 2},
-                                                                                {"taw", 1}}) {
-    const absl::Status status = SetSetting(settings, name, value);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name << value;
-    EXPECT_NE(status.message().find(name), status.message().npos);
-  }
-  EXPECT_EQ(settings, Settings{});
-}
-
 // L0 from 4096 to 1024 halves every reading (each is divided by √(L/L0)), so averages follow and late frames are refused.
 TEST_F(ControllerTest, AnotherReferenceLengthRescalesTheAverages) {
   Join();

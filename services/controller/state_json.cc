@@ -1,8 +1,12 @@
 #include "services/controller/state_json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -10,6 +14,8 @@ namespace stria {
 namespace {
 
 using nlohmann::json;
+
+constexpr uint32_t kMaxLayers = 4096;
 
 json ToJson(const SmoothedReadings& readings) {
   json list = json::array();
@@ -88,6 +94,50 @@ ModelState ReadModel(const json& object) {
   return state;
 }
 
+// "int8" pins; ["int2", "int8"] bounds.
+json ToJson(const WidthBounds& bounds) {
+  if (bounds.pinned()) return Name(bounds.narrowest);
+  return json::array({Name(bounds.narrowest), Name(bounds.widest)});
+}
+
+absl::StatusOr<WidthBounds> ReadBounds(const std::string& what, const json& value) {
+  const auto width = [](const json& name) {
+    const auto found = std::find_if(std::begin(kAllWidths), std::end(kAllWidths), [&](Width w) { return name == Name(w); });
+    return found == std::end(kAllWidths) ? std::optional<Width>() : *found;
+  };
+  const bool pair = value.is_array() && value.size() == 2;
+  const std::optional<Width> narrowest = width(pair ? value[0] : value), widest = width(pair ? value[1] : value);
+  if (narrowest.has_value() && widest.has_value()) return WidthBounds{*narrowest, *widest};
+  return absl::InvalidArgumentError(absl::StrCat(what, " = ", Dump(value).substr(0, 100),
+                                                 ": must be int2, int4, int8 or fp16, or a pair of them: [narrowest, widest]"));
+}
+
+// Layers that are named replace their pin, or lose it by null.
+absl::Status ReadPins(const json& object, std::map<uint32_t, LayerPin>& pins) {
+  if (!object.is_object()) return absl::InvalidArgumentError("pins must be an object of layers");
+  for (const auto& [name, value] : object.items()) {
+    uint32_t layer = 0;
+    if (!absl::SimpleAtoi(name, &layer) || layer >= kMaxLayers) {
+      return absl::InvalidArgumentError(absl::StrCat("pins: '", name, "' is not a layer's number"));
+    }
+    if (value.is_null()) {
+      pins.erase(layer);
+      continue;
+    }
+    if (!value.is_object()) return absl::InvalidArgumentError(absl::StrCat("pins.", name, " must be an object or null"));
+    LayerPin pin;
+    for (const auto& [kind, bounds] : value.items()) {
+      if (kind != "keys" && kind != "values") {
+        return absl::InvalidArgumentError(absl::StrCat("pins.", name, ".", kind, ": must be keys or values"));
+      }
+      WidthBounds& target = kind == "keys" ? pin.keys : pin.values;
+      STRIA_ASSIGN_OR_RETURN(target, ReadBounds(absl::StrCat("pins.", name, ".", kind), bounds));
+    }
+    pins[layer] = pin;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 json ToJson(const Settings& settings) {
@@ -99,7 +149,12 @@ json ToJson(const Settings& settings) {
       case SettingField::Type::kNumber: object[name] = value; break;
       case SettingField::Type::kInteger: object[name] = static_cast<int64_t>(value); break;
       case SettingField::Type::kBool: object[name] = value != 0; break;
+      case SettingField::Type::kChoice: object[name] = field.choices[static_cast<size_t>(value)]; break;
     }
+  }
+  object["pins"] = json::object();
+  for (const auto& [layer, pin] : settings.pins) {
+    object["pins"][absl::StrCat(layer)] = {{"keys", ToJson(pin.keys)}, {"values", ToJson(pin.values)}};
   }
   return object;
 }
@@ -108,6 +163,14 @@ absl::StatusOr<Settings> SettingsFromJson(const json& object, const Settings& ba
   Settings settings = base;
   if (!object.is_object()) return absl::InvalidArgumentError("settings must be a JSON object");
   for (const auto& [name, value] : object.items()) {
+    if (name == "pins") {
+      STRIA_RETURN_IF_ERROR(ReadPins(value, settings.pins));
+      continue;
+    }
+    if (value.is_string()) {
+      STRIA_RETURN_IF_ERROR(SetSetting(settings, name, value.get_ref<const std::string&>()));
+      continue;
+    }
     const SettingField* field = FindSetting(name);
     const bool wants_bool = field != nullptr && field->type == SettingField::Type::kBool;
     if (field != nullptr && !(wants_bool ? value.is_boolean() : value.is_number())) {
@@ -115,6 +178,7 @@ absl::StatusOr<Settings> SettingsFromJson(const json& object, const Settings& ba
     }
     STRIA_RETURN_IF_ERROR(SetSetting(settings, name, value.is_boolean() ? value.get<bool>() : value.is_number() ? value.get<double>() : 0));
   }
+  STRIA_RETURN_IF_ERROR(CheckSettings(settings));
   return settings;
 }
 

@@ -54,6 +54,9 @@ Revision MakeRevision(uint64_t number) {
                     .before = {}, .after = {}};
   revision.before.tau = 0.01 * number;
   revision.after.tau = 0.01 * (number + 1);
+  revision.after.policy = PolicyKind::kBudget;
+  revision.after.values.narrowest = Width::kInt4;
+  revision.after.pins = {{7, {.keys = {Width::kInt8, Width::kInt8}, .values = {}}}, {29, {.keys = {}, .values = {Width::kInt2, Width::kInt8}}}};
   return revision;
 }
 
