@@ -45,8 +45,12 @@ const char* Name(SyncState state) {
   return "?";
 }
 
-Controller::Controller(ControllerState state, std::unique_ptr<TierPolicy> policy)
-    : settings_(state.settings), revision_(state.revision), max_epoch_(state.max_epoch), policy_(std::move(policy)) {
+Controller::Controller(ControllerState state, std::unique_ptr<TierPolicy> policy, std::vector<Calibration> calibrations)
+    : settings_(state.settings),
+      revision_(state.revision),
+      max_epoch_(state.max_epoch),
+      policy_(std::move(policy)),
+      calibrations_(std::move(calibrations)) {
   for (ModelState& model : state.models) {
     max_epoch_ = std::max(max_epoch_, model.published.epoch);
     // A new epoch makes every worker confirm to this process, whatever it heard from the one before.
@@ -62,7 +66,7 @@ FrameResult Controller::OnFrame(const CanaryFrame& frame, MonotonicTime now) {
     ModelState& state = models_.at(frame.model);  // a registered worker's model is known
     result.verdict = JudgeState(state, frame);
     if (result.verdict == FrameVerdict::kAccepted) {
-      result.readings = Observe(state, frame, settings_, *policy_, now);
+      result.readings = Observe(state, frame, settings_, *policy_, CalibrationOf(state), now);
       for (size_t i = 0; i < result.readings.size(); ++i) counters_.readings[i] += result.readings[i];
     }
   }
@@ -71,7 +75,7 @@ FrameResult Controller::OnFrame(const CanaryFrame& frame, MonotonicTime now) {
 }
 
 FrameVerdict Controller::JudgeState(const ModelState& state, const CanaryFrame& frame) const {
-  if (settings_.frozen) return FrameVerdict::kFrozen;
+  if (settings_.frozen || PhaseOf(state, settings_) == Phase::kHeld) return FrameVerdict::kFrozen;
   // A worker may outlive a change of its model's shape by a moment.
   if (frame.ranks != state.ranks.size()) return FrameVerdict::kOtherShape;
   // A worker that never heard a vector measures against the default.
@@ -148,6 +152,13 @@ absl::StatusOr<Revision> Controller::ProposeRevision(const Settings& after, std:
   if (check_revision.has_value() && *check_revision != revision_) {
     return absl::AbortedError(absl::StrFormat("check_revision is %d, but the newest revision is %d", *check_revision, revision_));
   }
+  STRIA_RETURN_IF_ERROR(CheckSettings(after));
+  if (after.policy == PolicyKind::kBudget) {
+    for (const auto& [model, state] : models_) {
+      if (!state.active || CalibrationOf(state) != nullptr) continue;
+      return absl::FailedPreconditionError(absl::StrFormat("policy = budget: model %s (%s) has no calibration", state.model_name, model));
+    }
+  }
   Revision revision{.number = revision_ + (after != settings_),
                     .unix_seconds = unix_seconds,
                     .who = std::move(who),
@@ -163,7 +174,9 @@ void Controller::Adopt(const Revision& revision, MonotonicTime now) {
   STRIA_CHECK(revision.number == revision_ + 1);
   revision_ = revision.number;
   settings_ = revision.after;
-  for (auto& [model, state] : models_) ApplySettings(state, revision.before, revision.after, *policy_, now);
+  for (auto& [model, state] : models_) {
+    ApplySettings(state, revision.before, revision.after, *policy_, CalibrationOf(state), now);
+  }
 }
 
 std::vector<Publication> Controller::Draft(double unix_seconds) const {
@@ -227,6 +240,13 @@ std::vector<const ModelState*> Controller::TakeUnsaved() {
     if (std::exchange(state.unsaved, false)) unsaved.push_back(&state);
   }
   return unsaved;
+}
+
+const Calibration* Controller::CalibrationOf(const ModelState& state) const {
+  for (const Calibration& calibration : calibrations_) {
+    if (calibration.model == state.model && calibration.layers.size() == state.layer_count()) return &calibration;
+  }
+  return nullptr;
 }
 
 SyncState Controller::Sync(const WorkerRecord& worker, MonotonicTime now) const {

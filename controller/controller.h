@@ -70,14 +70,17 @@ struct Delivery {
 
 class Controller {
  public:
-  Controller(ControllerState state, std::unique_ptr<TierPolicy> policy);
+  // `calibrations` are of some models, by fingerprint; one whose number of layers is not the model's is not used.
+  Controller(ControllerState state, std::unique_ptr<TierPolicy> policy, std::vector<Calibration> calibrations = {});
 
   FrameResult OnFrame(const CanaryFrame& frame, MonotonicTime now);
   // InvalidArgument, ResourceExhausted or FailedPrecondition (another shape of the model is live) name worker and value.
   absl::Status OnHello(const TierHello& hello, MonotonicTime now);
   void OnAck(const TierAck& ack, MonotonicTime now);
 
-  // The revision that would take the settings to `after`. Aborted when `check_revision` is given and no longer the newest.
+  // The revision that would take the settings to `after`. Aborted when `check_revision` is given and no longer the newest;
+  // InvalidArgument as CheckSettings(); FailedPrecondition when they choose the budget policy and a model that has a worker has no
+  // calibration.
   // Nothing changes until Adopt(). With nothing to change the answer's number is the newest revision's, before == after.
   absl::StatusOr<Revision> ProposeRevision(const Settings& after, std::optional<uint64_t> check_revision, std::string who,
                                            std::string why, double unix_seconds) const;
@@ -105,6 +108,8 @@ class Controller {
   uint64_t revision() const { return revision_; }
   uint64_t max_epoch() const { return max_epoch_; }
   const std::map<std::string, ModelState>& models() const { return models_; }  // by fingerprint
+  // nullptr: there is none for this model.
+  const Calibration* CalibrationOf(const ModelState& state) const;
   const WorkerRegistry& registry() const { return registry_; }
   const ControllerCounters& counters() const { return counters_; }
 
@@ -118,6 +123,7 @@ class Controller {
   uint64_t max_epoch_;
   std::map<std::string, ModelState> models_;
   std::unique_ptr<TierPolicy> policy_;
+  std::vector<Calibration> calibrations_;
   WorkerRegistry registry_;
   ControllerCounters counters_;
 };

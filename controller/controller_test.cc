@@ -51,6 +51,9 @@ class ControllerTest : public testing::Test {
   void Set(std::string_view name, double value) {
     Settings after = brain_->settings();
     ASSERT_TRUE(SetSetting(after, name, value).ok());
+    Change(after);
+  }
+  void Change(const Settings& after) {
     const auto revision = brain_->ProposeRevision(after, {}, "me", "test", clock_.UnixSeconds());
     ASSERT_TRUE(revision.ok());
     brain_->Adopt(*revision, clock_.Now());
@@ -385,6 +388,119 @@ TEST_F(ControllerTest, RanksVotePerLayer) {
     Publish();
     EXPECT_EQ(keys(), rank == 2 ? Width::kInt4 : Width::kFp16) << "ranks that have not fired vote FP16";
   }
+}
+
+TEST_F(ControllerTest, PinsAndBoundsGoOverThePolicy) {
+  Join();
+  Fire({0.3, 0.01, 0.001});
+  Publish();
+  ASSERT_EQ(keys(0), Width::kInt4);
+  Settings after = brain_->settings();
+  after.keys.narrowest = Width::kInt8;
+  after.pins[1] = {.keys = {Width::kInt2, Width::kInt2}, .values = {Width::kFp16, Width::kFp16}};
+  Change(after);
+  EXPECT_EQ(Publish(), 1u);
+  EXPECT_EQ(keys(0), Width::kInt8);
+  EXPECT_EQ(model().published.layers[0].values, Width::kInt4);
+  EXPECT_EQ(keys(1), Width::kInt2);
+  EXPECT_EQ(model().published.layers[1].values, Width::kFp16);
+  after = Settings{};
+  Change(after);
+  Publish();
+  EXPECT_EQ(keys(0), Width::kInt4) << "the policy went on below";
+  EXPECT_EQ(keys(1), Width::kInt4);
+  after.values = {Width::kInt8, Width::kInt2};
+  EXPECT_EQ(brain_->ProposeRevision(after, {}, "", "", 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ControllerTest, RecommendOnlyComputesAndHoldsTheVector) {
+  Set("recommend_only", 1);
+  Join();
+  Fire({0.3, 0.01, 0.001});
+  EXPECT_EQ(Publish(), 0u);
+  EXPECT_EQ(keys(), Width::kFp16);
+  EXPECT_EQ(RecommendedTiers(model(), brain_->settings())[0].keys, Width::kInt4);
+  Set("canary_rate", 0.5);
+  EXPECT_EQ(Publish(), 1u) << "what is no width still follows the settings";
+  EXPECT_EQ(keys(), Width::kFp16);
+  Set("recommend_only", 0);
+  EXPECT_EQ(Publish(), 1u);
+  EXPECT_EQ(keys(), Width::kInt4);
+}
+
+TEST_F(ControllerTest, WarmUpThenHeldUntilTheSettingsChange) {
+  Join();
+  Set("freeze_after", 3);
+  EXPECT_EQ(PhaseOf(model(), brain_->settings()), Phase::kWarmup);
+  Fire({0.3, 0.01, 0.001});
+  Fire({0.3, 0.01, 0.001});
+  Publish();
+  EXPECT_FALSE(model().published.frozen);
+  Fire({0.3, 0.01, 0.001});
+  EXPECT_EQ(Publish(), 1u);
+  EXPECT_EQ(PhaseOf(model(), brain_->settings()), Phase::kHeld);
+  EXPECT_TRUE(model().published.frozen);
+  EXPECT_EQ(keys(), Width::kInt4);
+  EXPECT_EQ(Fire({9, 9, 9}), FrameVerdict::kFrozen);
+  EXPECT_EQ(Publish(), 0u);
+  const ControllerState saved = Saved();
+  Restart(saved);
+  ASSERT_TRUE(brain_->OnHello(Hello("w", 9), clock_.Now()).ok());
+  Publish();
+  EXPECT_TRUE(model().published.frozen) << "over a restart too";
+  Set("freeze_after", 5);
+  Publish();
+  EXPECT_FALSE(model().published.frozen) << "a new warm-up";
+  EXPECT_EQ(Fire({9, 9, 9}), FrameVerdict::kAccepted);
+  Set("freeze_after", 0);
+  EXPECT_EQ(PhaseOf(model(), brain_->settings()), Phase::kLive);
+}
+
+TEST_F(ControllerTest, PooledWorkersMakeOneRoundASecond) {
+  Set("pooled", 1);
+  Set("alpha", 1);
+  Join("a");
+  Join("b");
+  brain_->OnFrame(Frame({0.3, 0.01, 0.001}, "a"), clock_.Now());
+  EXPECT_EQ(model().firings, 1u);
+  for (int i = 0; i < 9; ++i) {
+    clock_.Advance(milliseconds(100));
+    brain_->OnFrame(Frame({0.3, 0.01, 0.001}, "a"), clock_.Now());
+    brain_->OnFrame(Frame({0.3, 0.03, 0.001}, "b"), clock_.Now());
+  }
+  EXPECT_EQ(model().firings, 1u);
+  clock_.Advance(milliseconds(100));
+  brain_->OnFrame(Frame({0.3, 0.03, 0.001}, "b"), clock_.Now());
+  EXPECT_EQ(model().firings, 2u);
+  EXPECT_FLOAT_EQ(MeanReadings(model(), 0, CacheKind::kPlain)[1], 0.02);
+  Publish();
+  ASSERT_TRUE(brain_->OnHello(Hello("new"), clock_.Now()).ok());
+  const std::vector<Delivery> due = brain_->TakeDue(clock_.Now());
+  ASSERT_EQ(due.size(), 3u);
+  EXPECT_EQ(due[2].vector->layers[0].keys, Width::kInt4) << "a new worker starts from the fleet's vector";
+}
+
+TEST_F(ControllerTest, ACalibrationStartsTheAverages) {
+  Calibration calibration{.model = "m", .layers = {}};
+  for (int l = 0; l < 2; ++l) calibration.layers.push_back({.keys = {}, .values = {}, .canary = {0.3, 0.01, 0.001}});
+  Calibration of_another = calibration;
+  of_another.model = "n";
+  brain_ = std::make_unique<Controller>(ControllerState{}, MakeTierPolicy(), std::vector{of_another, calibration});
+  Join();
+  EXPECT_EQ(keys(), Width::kFp16) << "until the first firing, still";
+  Fire({0.6, 0.05, 0.002});
+  Publish();
+  EXPECT_EQ(keys(), Width::kInt4);
+  EXPECT_FLOAT_EQ(MeanReadings(model(), 0, CacheKind::kPlain)[1], 0.01 + 0.1 * 0.04);
+}
+
+TEST_F(ControllerTest, TheBudgetPolicyWantsACalibration) {
+  Join();
+  Settings after = brain_->settings();
+  after.policy = PolicyKind::kBudget;
+  const absl::Status status = brain_->ProposeRevision(after, {}, "", "", 0).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("M"), status.message().npos);
 }
 
 TEST_F(ControllerTest, AnotherShapeIsRefusedWhileTheFirstLives) {

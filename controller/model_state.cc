@@ -1,6 +1,7 @@
 #include "controller/model_state.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "controller/vote.h"
@@ -18,6 +19,20 @@ ReadingVerdict JudgeReading(const LayerReading& reading, std::span<const Measure
   const Measured& seen = measured[reading.layer];
   const bool repeated = reading.kind == CacheKind::kPlain ? seen.plain : seen.latent;
   return repeated ? ReadingVerdict::kRepeated : ReadingVerdict::kAccepted;
+}
+
+void Mark(const LayerReading& reading, std::span<Measured> measured) {
+  Measured& seen = measured[reading.layer];
+  (reading.kind == CacheKind::kPlain ? seen.plain : seen.latent) = true;
+}
+
+// Whether a policy would decide alike under both, given the same evidence. Bounds are applied when a vector is made, but a budget
+// is spent around them.
+bool SameRule(const Settings& a, const Settings& b) {
+  return a.policy == b.policy && a.tau == b.tau && a.kl_budget == b.kl_budget && a.promote_band == b.promote_band &&
+         a.promote_after == b.promote_after && a.promote_at_once == b.promote_at_once && a.hysteresis == b.hysteresis &&
+         a.demote_after == b.demote_after && a.reference_length == b.reference_length && a.keys == b.keys &&
+         a.values == b.values && a.pins == b.pins;
 }
 
 }  // namespace
@@ -59,32 +74,48 @@ void Reshape(ModelState& state, uint32_t layers, uint32_t ranks) {
   }
   state.reissue = state.unsaved = true;
   state.fired = false;
+  state.pool = {};
 }
 
 ReadingCounts Observe(ModelState& state, const CanaryFrame& frame, const Settings& settings, const TierPolicy& policy,
-                      MonotonicTime now) {
+                      const Calibration* calibration, MonotonicTime now) {
   std::vector<LayerState>& layers = state.ranks[frame.rank];
   std::vector<Measured> measured(layers.size());
   ReadingCounts counts{};
+  std::vector<LayerReading> sound;
   for (const LayerReading& reading : frame.readings) {
     const ReadingVerdict verdict = JudgeReading(reading, measured);
     ++counts[static_cast<size_t>(verdict)];
     if (verdict != ReadingVerdict::kAccepted) continue;
-    const bool plain = reading.kind == CacheKind::kPlain;
-    (plain ? measured[reading.layer].plain : measured[reading.layer].latent) = true;
-    SmoothedReadings& smoothed = plain ? layers[reading.layer].plain : layers[reading.layer].latent;
-    for (size_t i = 0; i < smoothed.size(); ++i) smoothed[i].Observe(reading.kl[i], settings.alpha);
+    Mark(reading, measured);
+    sound.push_back(reading);
   }
-  if (counts[static_cast<size_t>(ReadingVerdict::kAccepted)] == 0) return counts;
+  if (sound.empty()) return counts;
+  if (settings.pooled) {
+    std::optional<std::vector<LayerReading>> round = state.pool.Add(frame.worker, frame.rank, sound, now);
+    if (!round.has_value()) return counts;
+    sound = *std::move(round);
+    for (const LayerReading& reading : sound) Mark(reading, measured);
+  }
+  for (const LayerReading& reading : sound) {
+    const bool plain = reading.kind == CacheKind::kPlain;
+    SmoothedReadings& smoothed = plain ? layers[reading.layer].plain : layers[reading.layer].latent;
+    for (size_t i = 0; i < smoothed.size(); ++i) {
+      if (plain && calibration != nullptr && !smoothed[i].valid()) {
+        smoothed[i] = Ema(CalibratedReading(*calibration, settings, reading.layer, i), 1);
+      }
+      smoothed[i].Observe(reading.kl[i], settings.alpha);
+    }
+  }
   ++state.firings;
   state.last_firing = now;
   state.fired = state.unsaved = true;
-  policy.Decide(settings, Occasion::kFiring, measured, layers);
+  policy.Decide({settings, Occasion::kFiring, measured, calibration}, layers);
   return counts;
 }
 
 void ApplySettings(ModelState& state, const Settings& before, const Settings& after, const TierPolicy& policy,
-                   MonotonicTime now) {
+                   const Calibration* calibration, MonotonicTime now) {
   state.unsaved = true;
   if (before.reference_length != after.reference_length) {
     // Readings are divided by √(L/L0), so they grow with √L0.
@@ -96,16 +127,47 @@ void ApplySettings(ModelState& state, const Settings& before, const Settings& af
       }
     }
     state.unit_epoch = ModelState::kUnitPending;
+    state.pool = {};
   }
+  const bool was_held = before.frozen || PhaseOf(state, before) == Phase::kHeld;
+  if (before.freeze_after != after.freeze_after || before.frozen) state.warmup_from = state.firings;
   if (after.frozen) return;
-  const bool rule_changed = before.tau != after.tau || before.hysteresis != after.hysteresis ||
-                            before.demote_after != after.demote_after ||
-                            before.reference_length != after.reference_length;
-  if (!rule_changed && !before.frozen) return;
-  // While frozen no reading came in, however short it was.
-  const bool fresh = !before.frozen && state.fired && now - state.last_firing <= kSilence;
+  if (!was_held && SameRule(before, after)) return;
+  // While held no reading came in, however short it was.
+  const bool fresh = !was_held && state.fired && now - state.last_firing <= kSilence;
   const Occasion occasion = fresh ? Occasion::kSettings : Occasion::kSettingsStale;
-  for (auto& layers : state.ranks) policy.Decide(after, occasion, {}, layers);
+  for (auto& layers : state.ranks) policy.Decide({after, occasion, {}, calibration}, layers);
+}
+
+const char* Name(Phase phase) {
+  switch (phase) {
+    case Phase::kLive: return "live";
+    case Phase::kWarmup: return "warmup";
+    case Phase::kHeld: return "held";
+  }
+  return "?";
+}
+
+Phase PhaseOf(const ModelState& state, const Settings& settings) {
+  if (settings.freeze_after == 0) return Phase::kLive;
+  return state.firings - state.warmup_from < settings.freeze_after ? Phase::kWarmup : Phase::kHeld;
+}
+
+std::vector<LayerTier> RecommendedTiers(const ModelState& state, const Settings& settings) {
+  std::vector<Width> votes(state.ranks.size());
+  const auto majority = [&](uint32_t layer, Width LayerTier::*field) {
+    for (size_t r = 0; r < votes.size(); ++r) votes[r] = state.ranks[r][layer].tier.*field;
+    return MajorityWidth(votes);
+  };
+  std::vector<LayerTier> tiers;
+  for (uint32_t l = 0; l < state.layer_count(); ++l) {
+    const LayerPin bounds = BoundsOf(settings, l);
+    tiers.push_back({.keys = Clamp(majority(l, &LayerTier::keys), bounds.keys),
+                     .values = Clamp(majority(l, &LayerTier::values), bounds.values),
+                     .guard_plain = majority(l, &LayerTier::guard_plain),
+                     .guard_latent = majority(l, &LayerTier::guard_latent)});
+  }
+  return tiers;
 }
 
 TierVector WantedVector(const ModelState& state, const Settings& settings) {
@@ -113,19 +175,8 @@ TierVector WantedVector(const ModelState& state, const Settings& settings) {
   vector.model = state.model;
   vector.canary_rate = settings.canary_rate;
   vector.reference_length = settings.reference_length;
-  vector.frozen = settings.frozen;
-  vector.layers.resize(state.layer_count());
-  std::vector<Width> votes(state.ranks.size());
-  const auto majority = [&](uint32_t layer, Width LayerTier::*field) {
-    for (size_t r = 0; r < votes.size(); ++r) votes[r] = state.ranks[r][layer].tier.*field;
-    return MajorityWidth(votes);
-  };
-  for (uint32_t l = 0; l < state.layer_count(); ++l) {
-    vector.layers[l] = {.keys = majority(l, &LayerTier::keys),
-                        .values = majority(l, &LayerTier::values),
-                        .guard_plain = majority(l, &LayerTier::guard_plain),
-                        .guard_latent = majority(l, &LayerTier::guard_latent)};
-  }
+  vector.frozen = settings.frozen || PhaseOf(state, settings) == Phase::kHeld;
+  vector.layers = settings.recommend_only ? state.published.layers : RecommendedTiers(state, settings);
   return vector;
 }
 

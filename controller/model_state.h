@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "controller/calibration.h"
 #include "controller/layer_state.h"
+#include "controller/reading_pool.h"
 #include "controller/settings.h"
 #include "controller/tier_policy.h"
 #include "proto/telemetry.h"
@@ -41,7 +43,8 @@ struct ModelState {
   TierVector published;    // committed and in force; epoch 0: none yet
   std::vector<uint8_t> published_decided;  // [layer]: a reading had set it by then
   std::vector<uint64_t> flips;             // [layer]
-  uint64_t firings = 0;    // frames that moved an EMA
+  uint64_t firings = 0;    // frames (rounds, where workers are pooled) that moved an EMA
+  uint64_t warmup_from = 0;  // `firings` when the warm-up of `freeze_after` began
   // Frames from before this epoch measured against another reference length (epoch 0 is the default length).
   uint64_t unit_epoch = 0;
 
@@ -51,6 +54,7 @@ struct ModelState {
   bool unsaved = false;    // evidence newer than the last snapshot
   MonotonicTime last_firing{};  // meaningless while !fired
   bool fired = false;
+  ReadingPool pool;
 
   static constexpr uint64_t kUnitPending = std::numeric_limits<uint64_t>::max();
 
@@ -64,16 +68,26 @@ ModelState NewModelState(std::string model, std::string model_name, uint32_t lay
 // readings say otherwise.
 void Reshape(ModelState& state, uint32_t layers, uint32_t ranks);
 
-// Folds a judged frame into the EMAs of its rank and asks the policy. Bad readings are skipped and counted one by one, so one
-// broken layer does not blind the others.
+// Folds a judged frame (or the round that it fills) into the EMAs of its rank and asks the policy. Bad readings are skipped and
+// counted one by one, so one broken layer does not blind the others. An EMA starts from `calibration` where there is one.
 ReadingCounts Observe(ModelState& state, const CanaryFrame& frame, const Settings& settings, const TierPolicy& policy,
-                      MonotonicTime now);
+                      const Calibration* calibration, MonotonicTime now);
 
-// Settings changed: rescales the EMAs to a new reference length and asks the policy again unless frozen.
+// Settings changed: rescales the EMAs to a new reference length, begins a warm-up, and asks the policy again unless frozen.
 void ApplySettings(ModelState& state, const Settings& before, const Settings& after, const TierPolicy& policy,
-                   MonotonicTime now);
+                   const Calibration* calibration, MonotonicTime now);
 
-// The vector that the model should have now: per layer the majority over ranks. The epoch is left 0.
+// Warm-up, freeze, measure (EchoKV's protocol for evaluation): under `freeze_after` a model's vector follows the readings for so
+// many firings and is then held, with its canary off, until the settings change.
+enum class Phase { kLive, kWarmup, kHeld };
+const char* Name(Phase phase);  // "live", "warmup", "held"
+Phase PhaseOf(const ModelState& state, const Settings& settings);
+
+// What the policy wants, within bounds and pins: per layer the majority over ranks.
+std::vector<LayerTier> RecommendedTiers(const ModelState& state, const Settings& settings);
+
+// The vector that the model should have now: the recommended tiers, or those in force where it may only recommend. The epoch is
+// left 0.
 TierVector WantedVector(const ModelState& state, const Settings& settings);
 
 // A layer's evidence for people: mean EMA over the ranks that have one, at kReadingWidths; empty before the first reading.

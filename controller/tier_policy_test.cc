@@ -27,7 +27,7 @@ class OneLayer {
   const LayerState& state() const { return layer_; }
   LayerState& state() { return layer_; }
   Width Ask(Occasion occasion, Measured measured) {
-    policy_->Decide(settings_, occasion, {&measured, 1}, {&layer_, 1});
+    policy_->Decide({settings_, occasion, {&measured, 1}}, {&layer_, 1});
     EXPECT_EQ(layer_.tier.values, layer_.tier.keys);
     return layer_.tier.keys;
   }
@@ -154,6 +154,45 @@ TEST(ThresholdPolicy, OldReadingsWidenButNeverNarrow) {
   EXPECT_EQ(layer.Fire({0.3, 0.03, 0.004}), Width::kInt8);
   EXPECT_EQ(layer.Fire({0.3, 0.03, 0.004}), Width::kInt2) << "three new readings prove it";
   EXPECT_EQ(layer.Change(Rule(0.0001, 0.2, 3), Occasion::kSettingsStale), Width::kFp16);
+}
+
+Settings Damped() {
+  Settings settings = Rule(0.1, 0.25, 5);
+  settings.promote_band = 0.25;
+  settings.promote_after = 3;
+  settings.promote_at_once = 2;
+  return settings;
+}
+
+TEST(ThresholdPolicy, WidensAfterNFiringsAboveTheBand) {
+  OneLayer layer(Damped());
+  ASSERT_EQ(layer.Fire({1, 0.09, 0.01}), Width::kInt4);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(layer.Fire({1, 0.124, 0.01}), Width::kInt4) << "in the band";
+  EXPECT_EQ(layer.Fire({1, 0.126, 0.01}), Width::kInt4);
+  EXPECT_EQ(layer.Fire({1, 0.126, 0.01}), Width::kInt4);
+  EXPECT_EQ(layer.Fire({1, 0.11, 0.01}), Width::kInt4) << "the count starts again";
+  EXPECT_EQ(layer.Fire({1, 0.126, 0.01}), Width::kInt4);
+  EXPECT_EQ(layer.Fire({1, 0.126, 0.01}), Width::kInt4);
+  EXPECT_EQ(layer.Fire({1, 0.126, 0.01}), Width::kInt8);
+  EXPECT_EQ(layer.Fire({1, 0.126, 0.201}), Width::kFp16) << "far above: at once";
+}
+
+TEST(ThresholdPolicy, ACalibrationSetsTheFirstWidthNotTheFirstReading) {
+  LayerState layer;
+  Calibration calibration;
+  calibration.layers.push_back({.keys = {}, .values = {}, .canary = {1, 0.09, 0.01}});
+  const Measured measured{.plain = true};
+  Settings settings = Damped();
+  for (Ema& ema : layer.plain) ema.Observe(0.11, 1);
+  MakeThresholdPolicy()->Decide({settings, Occasion::kFiring, {&measured, 1}, &calibration}, {&layer, 1});
+  EXPECT_EQ(layer.tier.keys, Width::kInt4);
+  // At a sixteenth of the reference length readings and τ mean a quarter.
+  layer = {};
+  settings.reference_length = 256;
+  settings.tau = 0.026;
+  for (Ema& ema : layer.plain) ema.Observe(0.03, 1);
+  MakeThresholdPolicy()->Decide({settings, Occasion::kFiring, {&measured, 1}, &calibration}, {&layer, 1});
+  EXPECT_EQ(layer.tier.keys, Width::kInt4);
 }
 
 TEST(ThresholdPolicy, GuardAllowsFourTau) {

@@ -12,10 +12,11 @@ namespace stria {
 
 using nlohmann::json;
 
-ControlLoop::ControlLoop(OpenedStore opened, EventHub& events, const Clock& clock, SendTiers send)
+ControlLoop::ControlLoop(OpenedStore opened, EventHub& events, const Clock& clock, SendTiers send,
+                         std::vector<Calibration> calibrations)
     : store_(std::move(opened.store)),
       damage_(std::move(opened.damage)),
-      brain_(std::move(opened.state), MakeThresholdPolicy()),
+      brain_(std::move(opened.state), MakeTierPolicy(), std::move(calibrations)),
       events_(events),
       clock_(clock),
       send_(std::move(send)) {

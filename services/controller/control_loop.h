@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -30,7 +31,8 @@ class ControlLoop {
  public:
   using SendTiers = std::function<bool(std::string_view peer, std::string_view frame)>;
 
-  ControlLoop(OpenedStore opened, EventHub& events, const Clock& clock, SendTiers send);
+  ControlLoop(OpenedStore opened, EventHub& events, const Clock& clock, SendTiers send,
+              std::vector<Calibration> calibrations = {});
 
   // Frames of the telemetry and the tiers socket. Changes become vectors at the next Flush(), so that a burst makes one epoch.
   void OnTelemetry(std::string_view frame);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
@@ -25,6 +26,7 @@
 #include "services/common/process.h"
 #include "services/common/service_routes.h"
 #include "services/controller/admin_api.h"
+#include "services/controller/calibration_json.h"
 #include "services/controller/control_loop.h"
 #include "services/controller/controller_metrics.h"
 #include "services/controller/event_hub.h"
@@ -40,6 +42,7 @@ struct Flags {
   uint16_t http_port = 8001, telemetry_port = 5556, tiers_port = 5557;
   bool insecure = false;
   std::string state = "controller.db";
+  std::vector<std::string> calibrations;
 };
 
 void AddFlags(CLI::App& app, Flags* flags) {
@@ -50,6 +53,7 @@ void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--tiers-port", flags->tiers_port, "0: the kernel chooses")->capture_default_str();
   app.add_flag("--insecure", flags->insecure, "allow plain sockets and an open admin API off loopback");
   app.add_option("--state", flags->state, "SQLite file: settings, revisions, epochs, averages")->capture_default_str();
+  app.add_option("--calibration", flags->calibrations, "file of `./stria calibrate`, once for each model that has one");
 }
 
 // Whoever reaches the admin API can change settings, so it stays on this machine unless the operator says otherwise.
@@ -100,6 +104,10 @@ class Pulse {
 
 absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   STRIA_RETURN_IF_ERROR(CheckBind(flags));
+  std::vector<Calibration> calibrations;
+  for (const std::string& path : flags.calibrations) {
+    STRIA_ASSIGN_OR_RETURN(calibrations.emplace_back(), ReadCalibration(path));
+  }
   STRIA_ASSIGN_OR_RETURN(OpenedStore opened, OpenStateStore(flags.state, SystemClock().UnixSeconds()));
 
   BusContext bus;
@@ -121,7 +129,7 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   std::unique_ptr<BusListener> tiers;
   ControlLoop loop(std::move(opened), events, SystemClock(), [&](std::string_view peer, std::string_view frame) {
     return tiers->SendTo(peer, frame) == SendResult::kSent;
-  });
+  }, std::move(calibrations));
   Pulse pulse(io, loop);
   tiers = std::make_unique<BusListener>(io, std::move(tiers_socket), [&](PeerFrame message) {
     loop.OnTiers(message.peer, message.frame);

@@ -59,6 +59,7 @@ LayerState ReadLayer(const json& object) {
   layer.tier = ReadTier(object.at("tier"));
   layer.decided = object.at("decided").get<bool>();
   layer.stable = object.at("stable").get<std::array<uint32_t, 3>>();
+  layer.above = object.value("above", 0u);
   return layer;
 }
 
@@ -86,6 +87,8 @@ ModelState ReadModel(const json& object) {
   state.published_decided = object.at("published_decided").get<std::vector<uint8_t>>();
   state.flips = object.at("flips").get<std::vector<uint64_t>>();
   state.firings = object.at("firings").get<uint64_t>();
+  state.warmup_from = object.value("warmup_from", uint64_t{0});
+  Require(state.warmup_from <= state.firings, "a warm-up that began after the last firing");
   state.unit_epoch = object.at("unit_epoch").get<uint64_t>();
   const size_t layers = state.layer_count();
   Require(layers > 0 && state.published.layers.size() == layers && state.published_decided.size() == layers &&
@@ -214,7 +217,8 @@ json ToJson(const ModelState& state) {
                       {"latent", ToJson(layer.latent)},
                       {"tier", ToJson(layer.tier)},
                       {"decided", layer.decided},
-                      {"stable", layer.stable}});
+                      {"stable", layer.stable},
+                      {"above", layer.above}});
     }
     ranks.push_back(std::move(list));
   }
@@ -225,6 +229,7 @@ json ToJson(const ModelState& state) {
           {"published_decided", state.published_decided},
           {"flips", state.flips},
           {"firings", state.firings},
+          {"warmup_from", state.warmup_from},
           {"unit_epoch", state.unit_epoch}};
 }
 

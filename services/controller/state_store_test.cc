@@ -78,6 +78,8 @@ ModelState MakeModel(uint64_t epoch) {
   model.ranks[0][1].tier.guard_plain = Width::kInt8;
   model.ranks[0][1].decided = true;
   model.ranks[0][1].stable = {1, 2, 3};
+  model.ranks[0][1].above = 2;
+  model.warmup_from = 5;
   model.published_decided = {1, 0};
   model.flips = {5, 0};
   model.firings = 17;

@@ -39,6 +39,8 @@ json ModelJson(const ControlLoop& loop, const ModelState& model) {
           {"layer_count", model.layer_count()},
           {"ranks", model.ranks.size()},
           {"firings", model.firings},
+          {"phase", Name(PhaseOf(model, loop.brain().settings()))},
+          {"calibrated", loop.brain().CalibrationOf(model) != nullptr},
           {"last_firing_seconds_ago", NullOr(model.fired, Seconds(loop.Now() - model.last_firing))},
           {"flips", flips},
           {"average_bits", {{"keys", keys / layers}, {"values", values / layers}}}};
@@ -64,11 +66,12 @@ json WorkerJson(const ControlLoop& loop, const std::string& name, const WorkerRe
           {"last_frame_seconds_ago", NullOr(worker.frames > 0, Seconds(now - worker.last_frame))}};
 }
 
-json LayerJson(const ModelState& model, uint32_t layer) {
+json LayerJson(const ModelState& model, uint32_t layer, const LayerTier& recommended) {
   const LayerTier& tier = model.published.layers[layer];
   return {{"layer", layer},
           {"keys", Name(tier.keys)},
           {"values", Name(tier.values)},
+          {"recommended", {{"keys", Name(recommended.keys)}, {"values", Name(recommended.values)}}},
           {"guard_plain", Name(tier.guard_plain)},
           {"guard_latent", Name(tier.guard_latent)},
           {"ema", Averages(model, layer, CacheKind::kPlain)},
@@ -117,14 +120,16 @@ absl::StatusOr<json> TiersJson(const ControlLoop& loop, std::string_view wanted)
   json object = {{"revision", loop.brain().revision()},
                  {"tau", loop.brain().settings().tau},
                  {"hysteresis", loop.brain().settings().hysteresis},
-                 {"frozen", loop.brain().settings().frozen}};
+                 {"frozen", loop.brain().settings().frozen},
+                 {"recommend_only", loop.brain().settings().recommend_only}};
   json layers = json::array();
   if (model == nullptr) {
     object["model"] = nullptr;
     object["epoch"] = 0;
   } else {
     object.update(ModelJson(loop, *model));
-    for (uint32_t l = 0; l < model->layer_count(); ++l) layers.push_back(LayerJson(*model, l));
+    const std::vector<LayerTier> recommended = RecommendedTiers(*model, loop.brain().settings());
+    for (uint32_t l = 0; l < model->layer_count(); ++l) layers.push_back(LayerJson(*model, l, recommended[l]));
   }
   object["layers"] = std::move(layers);
   return object;
