@@ -118,29 +118,32 @@ def quick_plan(plan: Plan, rounds: int, last_full: Run) -> Plan:
               for case in plan.cases}
     plan.add_kernels(report.KERNEL_SHAPES[:1], 0)
     for case in plan.cases:
-        for contestant in (SUBJECT, *rivals[case][:1]):
+        for contestant in (*rivals[case][:1], SUBJECT):
             plan.add_case(case, contestant, 0)
     for case in plan.cases:
         for contestant in rivals[case][1:]:
             plan.add_case(case, contestant, 0)
     for round_ in range(1, rounds):
         for case in plan.cases:
-            for contestant in (SUBJECT, *rivals[case]):
+            for contestant in (*rivals[case][:1], SUBJECT, *rivals[case][1:]):
                 plan.add_case(case, contestant, round_)
     return plan
 
 
 def measure(run: Run, plan: Plan, seconds: float | None, history: list[Run], skip: bool) -> None:
-    """Runs what is not there yet, in order, until a job is expected to end later than `seconds`; or skips that one and goes on."""
-    begin = time.monotonic()
+    """Runs what is not there yet, in order, until a job is expected to end later than `seconds`; or skips what follows of that
+    case in that round, since a sample without its neighbour makes no ratio, and goes on."""
+    begin, skipped = time.monotonic(), set()
     for number, job in enumerate(plan.jobs, 1):
-        if run.done(job.name, job.round):
+        turn = (job.name.partition("/")[0], job.round)
+        if run.done(job.name, job.round) or turn in skipped:
             continue
         expected = next((s for r in history if (s := r.seconds(job.name))), job.guess)
         if seconds is not None and time.monotonic() - begin + expected > seconds:
-            if skip:
-                continue
-            break
+            if not skip:
+                break
+            skipped.add(turn)
+            continue
         say(f"[{number}/{len(plan.jobs)}] round {job.round + 1}: {job.name}")
         start = time.monotonic()
         line = {"job": job.name, "round": job.round, "at": datetime.datetime.now().isoformat(timespec="seconds")}

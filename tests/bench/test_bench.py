@@ -162,7 +162,7 @@ def test_quick_begins_with_the_fastest_peer_and_takes_one_setting_of_each(tmp_pa
     measure = next(m for m in MEASURES if m.name == "decode_2048")
     best = samples.fastest(full, measure)
     other = samples.fastest(full, measure, next(p for p in cases.PEER_SETTINGS if p != best.peer))
-    once = [f"1x2048/{c.name}" for c in (cases.SUBJECT, best, other)]
+    once = [f"1x2048/{c.name}" for c in (best, cases.SUBJECT, other)]
     assert [job.name for job in plan.jobs] == once * 2
 
 
@@ -171,8 +171,8 @@ def test_measuring_stops_before_a_job_that_would_end_too_late(tmp_path, skip):
     run = make_run(tmp_path, ("memory", 0, {"resident_growth_bytes": 1, "cache_bytes": 1}))  # took one second
     plan = bench.Plan(None, pathlib.Path(), [], [])
     done = lambda: {"n": 1}
-    plan.jobs = [bench.Job("memory", 0, pytest.fail), bench.Job("memory", 1, done), bench.Job("unknown", 0, pytest.fail, guess=6),
-                 bench.Job("memory", 2, done)]
+    plan.jobs = [bench.Job("memory", 0, pytest.fail), bench.Job("memory", 1, done), bench.Job("1x100/slow", 0, pytest.fail, guess=6),
+                 bench.Job("1x100/its neighbour", 0, pytest.fail, guess=1), bench.Job("memory", 2, done)]
     bench.measure(run, plan, seconds=5, history=[run], skip=skip)
     assert list(run.results("memory")) == ([0, 1, 2] if skip else [0, 1])
 
