@@ -46,7 +46,7 @@ def _extract_inner_folder(archive: pathlib.Path, name: str, target: pathlib.Path
     """Extracts the archive's second-level folder `name` as `target`, which appears only when it is complete."""
     part = target.with_name(target.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
+    part.mkdir(parents=True)
     subprocess.run(["tar", "-xzf", archive, "-C", part, "--wildcards", f"*/{name}"], check=True)
     shutil.rmtree(target, ignore_errors=True)
     next(part.glob(f"*/{name}")).rename(target)
