@@ -58,14 +58,14 @@ void FoldScales(const uint8_t* slice, const uint8_t* ahead, int inner, const flo
     const float max = ReduceMax(largest[g]);
     const float inverse = max > 1e-30f ? kLargest / max : 0.0f;
     I sum = SetWord(0);
-    for (int i = 0; i < inner; i += kLanes) {
-      const I rounded = Round(Load(scaled[g] + i) * Set(inverse));
-      sum = Add(sum, rounded);
-      if constexpr (bits == 8) {
-        StoreLowWords0213(out.weights[g] + 2 * i, rounded);
-      } else {
-        StoreLowBytes(out.weights[g] + i, rounded);
+    for (int i = 0; i < inner; i += 16) {
+      I rounded[kRowVectors];
+      for (int v = 0; v < kRowVectors; ++v) {
+        rounded[v] = Round(Load(scaled[g] + i + v * kLanes) * Set(inverse));
+        sum = Add(sum, rounded[v]);
+        if constexpr (bits == 8) StoreLowWords0213(out.weights[g] + 2 * (i + v * kLanes), rounded[v]);
       }
+      if constexpr (bits < 8) StoreLowBytes<is_signed>(out.weights[g] + i, rounded);
     }
     out.step[g] = max * (1.0f / kLargest);
     out.base[g] = ReduceAdd(base[g]) - out.step[g] * kCentre * ReduceAdd(ToFloat(sum));
@@ -141,7 +141,8 @@ template <int bits, int G, bool is_signed, int kBlocks>
   }
 }
 
-// out[g][lane] += step[g] · Σ_inner weight · code, for kBlocks · 16 lanes of a code matrix with `rows` rows.
+// Adds step[g] · Σ_inner weight · code to base[g] (keys) or to out[g][lane] (values), for kBlocks · 16 lanes of a
+// code matrix with `rows` rows.
 template <int bits, int G, bool is_signed, int kBlocks>
 void AddCodeDotsOfBlocks(const uint8_t* codes, const uint8_t* ahead, int rows, const FoldedWeights& w,
                          float* out, int out_stride) {
@@ -166,10 +167,10 @@ void AddCodeDotsOfBlocks(const uint8_t* codes, const uint8_t* ahead, int rows, c
     }
   }
   for (int g = 0; g < G; ++g) {
-    const F step = Set(w.step[g]);
+    const F step = Set(w.step[g]), base = Set(w.base[g]);
     for (int v = 0; v < kVectors; ++v) {
       float* to = out + g * out_stride + v * kLanes;
-      Store(to, Fma(step, ToFloat(total[v][g]), Load(to)));
+      Store(to, Fma(step, ToFloat(total[v][g]), is_signed ? base : Load(to)));
     }
   }
 }

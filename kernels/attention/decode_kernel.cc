@@ -26,9 +26,6 @@ template <int bits, int G>
 void IntScores(const uint8_t* slice, const uint8_t* ahead, int head_dim, const float* q, float* scores) {
   FoldedWeights w;
   FoldScales<bits, G, true>(slice, ahead, head_dim, q, head_dim, w);
-  for (int g = 0; g < G; ++g) {
-    for (int t = 0; t < kPageTokens; t += kLanes) Store(scores + g * kScoreStride + t, Set(w.base[g]));
-  }
   AddCodeDots<bits, G, true>(slice + 4 * head_dim, ahead + 4 * head_dim, kPageTokens / 16, head_dim, w,
                              scores, kScoreStride);
 }

@@ -42,9 +42,13 @@ void SealKeySlice(const Half* x, int dim, uint8_t* slice) {
   }
   for (int t = 0; t < kPageTokens; ++t) {
     uint32_t words[kMaxRanges / 4];  // four neighbouring channels each
-    for (int c = 0; c < dim; c += kLanes) {
-      StoreLowBytes(words + c / 4,
-                    CodeOf<bits>(LoadHalf(x + t * dim + c), Load(q.middle + c), Load(q.inverse + c)));
+    for (int c = 0; c < dim; c += 16) {
+      I word[kRowVectors];
+      for (int v = 0; v < kRowVectors; ++v) {
+        const int at = c + v * kLanes;
+        word[v] = CodeOf<bits>(LoadHalf(x + t * dim + at), Load(q.middle + at), Load(q.inverse + at));
+      }
+      StoreLowBytes<false>(words + c / 4, word);
     }
     uint8_t* to = codes + (t / kRowLanes * rows * kRowLanes + t % kRowLanes) * 4;
     for (int row = 0; row < rows; ++row) {

@@ -64,12 +64,12 @@ I ShiftLeft32(I a) {
   return _mm256_slli_epi32(a, n);
 }
 
-inline void StoreLowBytes(void* p, I a) {
-  const __m256i order = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
-                                         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-  const __m256i x = _mm256_shuffle_epi8(a, order);
-  _mm_storel_epi64(static_cast<__m128i*>(p),
-                   _mm_unpacklo_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
+template <bool is_signed>
+void StoreLowBytes(void* p, const I (&x)[2]) {
+  const __m256i words = _mm256_packs_epi32(x[0], x[1]);  // four of each, then the other four of each
+  const __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
+  const __m128i bytes = is_signed ? _mm_packs_epi16(low, high) : _mm_packus_epi16(low, high);
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm_shuffle_epi32(bytes, _MM_SHUFFLE(3, 1, 2, 0)));
 }
 inline void StoreLowWords0213(void* p, I a) {
   const __m256i order = _mm256_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,  //
@@ -81,7 +81,11 @@ inline void StoreLowWords0213(void* p, I a) {
 
 // Byte products are summed in 16 bits, which DotsPerSum says how often is safe; Widen makes 32 bits of them.
 constexpr int DotsPerSum(int max_product) { return 32767 / (2 * max_product); }
-inline I DotBytes(I sum, I u8, I s8) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(u8, s8)); }
+inline I DotBytes(I sum, I u8, I s8) {
+  sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(u8, s8));
+  asm volatile("" : "+x"(sum));  // GCC puts the additions off and runs out of registers for the products
+  return sum;
+}
 inline I Widen(I sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 inline I DotWords(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 

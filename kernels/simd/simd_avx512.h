@@ -73,8 +73,9 @@ I ShiftLeft32(I a) {
   return _mm512_slli_epi32(a, n);
 }
 
-inline void StoreLowBytes(void* p, I a) {
-  _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+template <bool is_signed>
+void StoreLowBytes(void* p, const I (&x)[1]) {
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x[0]));
 }
 inline void StoreLowWords0213(void* p, I a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p),
@@ -89,7 +90,11 @@ inline I DotWords(I sum, I a, I b) { return _mm512_dpwssd_epi32(sum, a, b); }
 #else
 // Byte products are summed in 16 bits, which DotsPerSum says how often is safe; Widen makes 32 bits of them.
 constexpr int DotsPerSum(int max_product) { return 32767 / (2 * max_product); }
-inline I DotBytes(I sum, I u8, I s8) { return _mm512_add_epi16(sum, _mm512_maddubs_epi16(u8, s8)); }
+inline I DotBytes(I sum, I u8, I s8) {
+  sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(u8, s8));
+  asm volatile("" : "+v"(sum));  // GCC puts the additions off and runs out of registers for the products
+  return sum;
+}
 inline I Widen(I sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 inline I DotWords(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
 #endif

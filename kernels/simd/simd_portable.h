@@ -75,8 +75,11 @@ I ShiftLeft32(I a) {
   return reinterpret_cast<I>(reinterpret_cast<U>(a) << n);
 }
 
-inline void StoreLowBytes(void* p, I a) {  // the low byte of each lane
-  const uint8_t bytes[] = {uint8_t(a[0]), uint8_t(a[1]), uint8_t(a[2]), uint8_t(a[3])};
+// Sixteen numbers as bytes, signed or unsigned ones, in whose range they lie.
+template <bool is_signed>
+void StoreLowBytes(void* p, const I (&x)[4]) {
+  uint8_t bytes[16];
+  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<uint8_t>(x[i / 4][i % 4]);
   std::memcpy(p, bytes, sizeof bytes);
 }
 inline void StoreLowWords0213(void* p, I a) {  // the low 16 bits of each lane, lanes 0 2 1 3 of every four
