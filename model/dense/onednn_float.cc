@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "base/check.h"
 #include "base/float16.h"
@@ -64,13 +65,13 @@ class OneDnnFloatLayer final : public DenseLayer {
     }
   }
 
-  size_t weight_bytes() const override { return weights_.bytes(); }
+  size_t weight_bytes() const override { return weights_.size_bytes(); }
 
  private:
   const bool bf16_;
   OneDnnMatmul* const matmul_;
   Scratch* const scratch_;
-  AlignedBuffer<std::byte> weights_;
+  std::span<std::byte> weights_;
 };
 
 class OneDnnFloatBackend final : public DenseBackend {

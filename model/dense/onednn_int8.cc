@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -67,12 +68,12 @@ class OneDnnInt8Layer final : public DenseLayer {
     }
   }
 
-  size_t weight_bytes() const override { return weights_.bytes() + channel_scales_.size() * sizeof(float); }
+  size_t weight_bytes() const override { return weights_.size_bytes() + channel_scales_.size() * sizeof(float); }
 
  private:
   OneDnnMatmul* const matmul_;
   Scratch* const scratch_;
-  AlignedBuffer<std::byte> weights_;
+  std::span<std::byte> weights_;
   std::vector<float> channel_scales_;
 };
 

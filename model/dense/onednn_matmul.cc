@@ -28,11 +28,11 @@ dnnl::matmul::primitive_desc OneDnnMatmul::Describe(int rows, const memory::desc
                                       attributes, context_->engine);
 }
 
-AlignedBuffer<std::byte> OneDnnMatmul::Pack(const void* weights) const {
+std::span<std::byte> OneDnnMatmul::Pack(const void* weights) const {
   // Row-major [out, in] is column-major [in, out].
   memory from(memory::desc({in_, out_}, types_.weights, memory::format_tag::ba), context_->engine,
               const_cast<void*>(weights));
-  AlignedBuffer<std::byte> packed(packed_.get_size());
+  const std::span<std::byte> packed = context_->arena.Take<std::byte>(packed_.get_size());
   memory to(packed_, context_->engine, packed.data());
   dnnl::reorder(from, to).execute(context_->stream, from, to);
   context_->stream.wait();

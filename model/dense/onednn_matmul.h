@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "model/dense/aligned_buffer.h"
+#include "model/dense/huge_page_arena.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 namespace stria {
@@ -22,6 +24,7 @@ class OneDnnContext {
   dnnl::engine engine;
   dnnl::stream stream;
   AlignedBuffer<std::byte> scratchpad;
+  HugePageArena arena;  // packed weights
 };
 
 struct MatmulTypes {
@@ -34,8 +37,8 @@ class OneDnnMatmul {
   // The weights' layout is the one that oneDNN likes best at `typical_rows`.
   OneDnnMatmul(OneDnnContext* context, MatmulTypes types, int out, int in, int typical_rows);
 
-  // Reorders row-major [out, in] data of types.weights into the packed layout.
-  AlignedBuffer<std::byte> Pack(const void* weights) const;
+  // Reorders row-major [out, in] data of types.weights into the packed layout, in memory of the context.
+  std::span<std::byte> Pack(const void* weights) const;
 
   // Compiles the primitive of this row count unless it is there.
   void Prepare(int rows);

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "base/check.h"
 #include "base/float16.h"
-#include "model/dense/aligned_buffer.h"
+#include "model/dense/huge_page_arena.h"
 #include "model/dense/simd_float_kernel.h"
 
 namespace stria {
@@ -13,12 +14,12 @@ namespace {
 
 class SimdFloatLayer final : public DenseLayer {
  public:
-  SimdFloatLayer(const float* weights, int out, int in, const DenseOptions& options)
+  SimdFloatLayer(const float* weights, int out, int in, const DenseOptions& options, HugePageArena& arena)
       : out_(out),
         in_(in),
         panels_((out + kFloatPanelOutputs - 1) / kFloatPanelOutputs),
         options_(options),
-        weights_(static_cast<size_t>(panels_) * in * kFloatPanelOutputs) {
+        weights_(arena.Take<BFloat16>(static_cast<size_t>(panels_) * in * kFloatPanelOutputs)) {
 #pragma omp parallel for num_threads(options.threads) schedule(static)
     for (int panel = 0; panel < panels_; ++panel) {
       BFloat16* to = weights_.data() + static_cast<int64_t>(panel) * in * kFloatPanelOutputs;
@@ -42,12 +43,12 @@ class SimdFloatLayer final : public DenseLayer {
     }
   }
 
-  size_t weight_bytes() const override { return weights_.bytes(); }
+  size_t weight_bytes() const override { return weights_.size_bytes(); }
 
  private:
   const int out_, in_, panels_;
   const DenseOptions options_;
-  AlignedBuffer<BFloat16> weights_;  // simd_float_kernel.h
+  std::span<BFloat16> weights_;  // simd_float_kernel.h
 };
 
 class SimdFloatBackend final : public DenseBackend {
@@ -55,7 +56,7 @@ class SimdFloatBackend final : public DenseBackend {
   explicit SimdFloatBackend(const DenseOptions& options) : options_(options) {}
 
   std::unique_ptr<DenseLayer> Pack(const float* weights, int out, int in) override {
-    return std::make_unique<SimdFloatLayer>(weights, out, in, options_);
+    return std::make_unique<SimdFloatLayer>(weights, out, in, options_, arena_);
   }
   void Prepare(int max_rows) override { STRIA_CHECK(max_rows <= options_.max_rows); }
   size_t scratch_bytes() const override { return 0; }
@@ -63,6 +64,7 @@ class SimdFloatBackend final : public DenseBackend {
 
  private:
   const DenseOptions options_;
+  HugePageArena arena_;
 };
 
 }  // namespace

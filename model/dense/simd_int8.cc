@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
 #include "model/dense/aligned_buffer.h"
+#include "model/dense/huge_page_arena.h"
 #include "model/dense/quantize.h"
 #include "model/dense/simd_int8_kernel.h"
 
@@ -23,13 +25,13 @@ struct Scratch {
 
 class SimdInt8Layer final : public DenseLayer {
  public:
-  SimdInt8Layer(const float* weights, int out, int in, Scratch* scratch)
+  SimdInt8Layer(const float* weights, int out, int in, Scratch* scratch, HugePageArena& arena)
       : out_(out),
         in_(in),
         pairs_(CeilDiv(in, 2)),
         panels_(CeilDiv(out, kPanelOutputs)),
         scratch_(scratch),
-        weights_(static_cast<size_t>(panels_) * pairs_ * 2 * kPanelOutputs),
+        weights_(arena.Take<int8_t>(static_cast<size_t>(panels_) * pairs_ * 2 * kPanelOutputs)),
         channel_scales_(static_cast<size_t>(panels_) * kPanelOutputs) {
 #pragma omp parallel for num_threads(scratch->threads) schedule(static)
     for (int panel = 0; panel < panels_; ++panel) PackPanel(weights, panel);
@@ -65,7 +67,9 @@ class SimdInt8Layer final : public DenseLayer {
     }
   }
 
-  size_t weight_bytes() const override { return weights_.bytes() + channel_scales_.size() * sizeof(float); }
+  size_t weight_bytes() const override {
+    return weights_.size_bytes() + channel_scales_.size() * sizeof(float);
+  }
 
  private:
   void PackPanel(const float* weights, int panel) {
@@ -90,7 +94,7 @@ class SimdInt8Layer final : public DenseLayer {
 
   const int out_, in_, pairs_, panels_;
   Scratch* const scratch_;
-  AlignedBuffer<int8_t> weights_;  // simd_int8_kernel.h
+  std::span<int8_t> weights_;  // simd_int8_kernel.h
   std::vector<float> channel_scales_;
 };
 
@@ -105,7 +109,7 @@ class SimdInt8Backend final : public DenseBackend {
   std::unique_ptr<DenseLayer> Pack(const float* weights, int out, int in) override {
     const size_t needed = static_cast<size_t>(scratch_.max_rows) * 2 * CeilDiv(in, 2);
     if (scratch_.x.size() < needed) scratch_.x = AlignedBuffer<int16_t>(needed);
-    return std::make_unique<SimdInt8Layer>(weights, out, in, &scratch_);
+    return std::make_unique<SimdInt8Layer>(weights, out, in, &scratch_, arena_);
   }
 
   void Prepare(int max_rows) override { STRIA_CHECK(max_rows <= scratch_.max_rows); }
@@ -114,6 +118,7 @@ class SimdInt8Backend final : public DenseBackend {
 
  private:
   Scratch scratch_;
+  HugePageArena arena_;
 };
 
 }  // namespace
