@@ -104,7 +104,7 @@ absl::Status SetSetting(Settings& settings, std::string_view name, std::string_v
     std::string wanted = field->type == Type::kBool ? "true or false" : "a number";
     if (field->type == Type::kChoice) wanted = "one of";
     for (const std::string_view name : field->choices) absl::StrAppend(&wanted, " ", std::string(name));
-    return absl::InvalidArgumentError(absl::StrFormat("%s = '%s': must be %s", name, choice, wanted));
+    return absl::InvalidArgumentError(absl::StrFormat("%s = \"%s\": must be %s", name, choice, wanted));
   }
   field->set(settings, static_cast<double>(found - field->choices.begin()));
   return absl::OkStatus();
