@@ -85,6 +85,16 @@ void HttpRouter::Add(std::string method, std::string_view path, HttpHandler hand
   entry.handlers.emplace(std::move(method), std::move(handler));
 }
 
+std::vector<std::pair<std::string, std::string>> HttpRouter::Routes() const {
+  std::vector<std::pair<std::string, std::string>> routes;
+  for (const Entry& entry : entries_) {
+    std::string path;
+    for (const std::string& segment : entry.segments) path += "/" + segment;
+    for (const auto& [method, handler] : entry.handlers) routes.emplace_back(method, path);
+  }
+  return routes;
+}
+
 HttpRouter::Match HttpRouter::Find(std::string_view method, const std::vector<std::string>& segments) const {
   const Entry* best = nullptr;
   Match match;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "services/common/http_server.h"
@@ -25,6 +26,7 @@ std::optional<HttpTarget> ParseRequestTarget(std::string_view target);
 class HttpRouter {
  public:
   void Add(std::string method, std::string_view path, HttpHandler handler);
+  std::vector<std::pair<std::string, std::string>> Routes() const;  // method, path
 
   struct Match {
     const HttpHandler* handler = nullptr;  // null: no such path, or, with `allowed` filled, no such method on it

@@ -116,6 +116,8 @@ class HttpServerImpl final : public HttpServer {
     listener_->shared->router.Add(std::move(method), path, std::move(handler));
   }
 
+  std::vector<std::pair<std::string, std::string>> Routes() const override { return listener_->shared->router.Routes(); }
+
   void SetGuard(HttpGuard guard) override { listener_->shared->guard = std::move(guard); }
 
   uint16_t port() const override { return port_; }

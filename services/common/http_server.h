@@ -82,6 +82,8 @@ class HttpServer {
   // `path` may hold {} for one segment: "/debug/sequences/{}". Before the first request only.
   // Unknown paths answer 404, known paths with another method 405, both in OpenAI's JSON error form.
   virtual void Route(std::string method, std::string path, HttpHandler handler) = 0;
+  // Method and path of each, as given to Route().
+  virtual std::vector<std::pair<std::string, std::string>> Routes() const = 0;
   // Before the first request only. Without one everything is allowed.
   virtual void SetGuard(HttpGuard guard) = 0;
   virtual uint16_t port() const = 0;
