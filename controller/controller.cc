@@ -179,6 +179,17 @@ void Controller::Adopt(const Revision& revision, MonotonicTime now) {
   }
 }
 
+std::vector<TierVector> Controller::Preview(const Settings& after, MonotonicTime now) const {
+  std::vector<TierVector> wanted;
+  for (const auto& [name, model] : models_) {
+    if (!model.active) continue;
+    ModelState state = model;
+    ApplySettings(state, settings_, after, *policy_, CalibrationOf(state), now);
+    wanted.push_back(WantedVector(state, after));
+  }
+  return wanted;
+}
+
 std::vector<Publication> Controller::Draft(double unix_seconds) const {
   std::vector<Publication> drafts;
   uint64_t epoch = max_epoch_;

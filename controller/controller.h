@@ -86,6 +86,9 @@ class Controller {
                                            std::string why, double unix_seconds) const;
   void Adopt(const Revision& revision, MonotonicTime now);
 
+  // What `after` would put in force at once, for each model with a worker; the epochs are 0. Nothing changes.
+  std::vector<TierVector> Preview(const Settings& after, MonotonicTime now) const;
+
   // Vectors that differ from what is in force (of models with a worker), each with the next free epoch.
   std::vector<Publication> Draft(double unix_seconds) const;
   // The model as it will be after Commit(publication): the snapshot to write in the same transaction.

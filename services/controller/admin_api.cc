@@ -9,8 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "services/common/http_error.h"
+#include "services/controller/change_request.h"
+#include "services/controller/openapi.h"
+#include "services/controller/query.h"
 #include "services/controller/state_json.h"
 #include "services/controller/status_json.h"
+#include "services/controller/watch.h"
 
 namespace stria {
 namespace {
@@ -18,59 +22,17 @@ namespace {
 using boost::asio::awaitable;
 using nlohmann::json;
 
-constexpr size_t kMaxWho = 256, kMaxReason = 2000;
-constexpr uint64_t kMaxListed = 10'000;
+constexpr char kPlanPath[] = "/v1/plan";
 
-// The body of a changing request: settings by name beside the fields that are about the change itself.
-struct ChangeRequest {
-  json settings = json::object();
-  std::optional<uint64_t> check_revision;
-  std::string who, reason;
-  bool dry_run = false;
-};
-
-absl::StatusOr<std::string> TakeText(json& body, const char* name, size_t max_bytes) {
-  if (!body.contains(name)) return std::string();
-  if (!body[name].is_string()) return absl::InvalidArgumentError(absl::StrCat(name, " must be a string"));
-  std::string text = body[name].get<std::string>();
-  body.erase(name);
-  if (text.size() > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " has ", text.size(), " bytes; at most ", max_bytes, " are kept"));
-  }
-  return text;
-}
-
-absl::StatusOr<ChangeRequest> ParseChange(const std::string& text) {
-  json body = text.empty() ? json::object() : json::parse(text, nullptr, false);
-  if (!body.is_object()) return absl::InvalidArgumentError("the body must be a JSON object");
-  ChangeRequest change;
-  STRIA_ASSIGN_OR_RETURN(change.who, TakeText(body, "who", kMaxWho));
-  STRIA_ASSIGN_OR_RETURN(change.reason, TakeText(body, "reason", kMaxReason));
-  if (body.contains("check_revision")) {
-    if (!body["check_revision"].is_number_unsigned()) {
-      return absl::InvalidArgumentError("check_revision must be a revision's number");
-    }
-    change.check_revision = body["check_revision"].get<uint64_t>();
-    body.erase("check_revision");
-  }
-  if (body.contains("dry_run")) {
-    if (!body["dry_run"].is_boolean()) return absl::InvalidArgumentError("dry_run must be true or false");
-    change.dry_run = body["dry_run"].get<bool>();
-    body.erase("dry_run");
-  }
-  change.settings = std::move(body);
-  return change;
-}
-
-// Number in the query, `otherwise` when absent.
-absl::StatusOr<uint64_t> QueryNumber(const HttpRequest& request, const std::string& name, uint64_t otherwise) {
-  const auto it = request.query.find(name);
-  if (it == request.query.end()) return otherwise;
-  uint64_t value = 0;
-  if (!absl::SimpleAtoi(it->second, &value)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " = ", it->second, ": must be a whole number"));
-  }
-  return value;
+HttpGuard GuardWith(const TokenTable& tokens) {
+  return [&tokens](const HttpRequest& request) -> absl::Status {
+    if (request.path == "/health" || request.path == "/ready" || request.path == "/metrics") return absl::OkStatus();
+    STRIA_ASSIGN_OR_RETURN(const Caller caller, tokens.Identify(request.authorization));
+    // Asking what a change would do changes nothing, though its question has a body.
+    const bool reads = request.method == "GET" || request.method == "HEAD" || request.method == "OPTIONS" || request.path == kPlanPath;
+    if (reads || caller.role == Role::kOperator) return absl::OkStatus();
+    return absl::PermissionDeniedError(absl::StrCat(caller.name, " is a viewer: ", request.method, " ", request.path, " needs an operator"));
+  };
 }
 
 HttpResponse Answer(const absl::StatusOr<json>& result) {
@@ -78,88 +40,106 @@ HttpResponse Answer(const absl::StatusOr<json>& result) {
   return HttpResponse{.body = Dump(*result) + "\n"};
 }
 
-absl::StatusOr<json> Change(ControlLoop& loop, ChangeRequest change) {
-  STRIA_ASSIGN_OR_RETURN(const Settings after, SettingsFromJson(change.settings, loop.brain().settings()));
-  STRIA_ASSIGN_OR_RETURN(const Revision revision, loop.ChangeSettings(after, change.check_revision, std::move(change.who),
-                                                                      std::move(change.reason), change.dry_run));
-  json answer = ToJson(revision);
-  answer["dry_run"] = change.dry_run;
-  return answer;
-}
+class AdminApi {
+ public:
+  AdminApi(ControlLoop& loop, const TokenTable& tokens) : loop_(loop), tokens_(tokens) {}
 
-absl::StatusOr<json> SetFrozen(ControlLoop& loop, const HttpRequest& request, bool frozen) {
-  STRIA_ASSIGN_OR_RETURN(ChangeRequest change, ParseChange(request.body));
-  if (!change.settings.empty()) {
+  absl::StatusOr<json> Change(const HttpRequest& request) const {
+    STRIA_ASSIGN_OR_RETURN(const ChangeRequest change, ParseChange(request.body));
+    return Carry(request, change);
+  }
+
+  absl::StatusOr<json> Plan(const HttpRequest& request) const {
+    STRIA_ASSIGN_OR_RETURN(ChangeRequest change, ParseChange(request.body));
+    change.dry_run = true;
+    return Carry(request, change);
+  }
+
+  absl::StatusOr<json> SetFrozen(const HttpRequest& request, bool frozen) const {
+    STRIA_ASSIGN_OR_RETURN(ChangeRequest change, ParseChange(request.body));
+    STRIA_RETURN_IF_ERROR(RequireNothingElse(change));
+    change.settings["frozen"] = frozen;
+    return Carry(request, change);
+  }
+
+  absl::StatusOr<json> Undo(const HttpRequest& request) const {
+    STRIA_ASSIGN_OR_RETURN(ChangeRequest change, ParseChange(request.body));
+    json wanted = loop_.brain().revision();
+    if (change.settings.contains("revision")) {
+      wanted = change.settings["revision"];
+      change.settings.erase("revision");
+    }
+    STRIA_RETURN_IF_ERROR(RequireNothingElse(change));
+    if (!wanted.is_number_unsigned()) return absl::InvalidArgumentError("revision must be a revision's number");
+    if (loop_.brain().revision() == 0) return absl::NotFoundError("there is no revision to undo");
+    STRIA_ASSIGN_OR_RETURN(const Revision undone, loop_.store().FindRevision(wanted.get<uint64_t>()));
+    change.settings = UndoChange(ToJson(loop_.brain().settings()), ToJson(undone.before), ToJson(undone.after));
+    change.replace = true;
+    if (change.reason.empty()) change.reason = absl::StrCat("undo of revision ", undone.number);
+    return Carry(request, change);
+  }
+
+  absl::StatusOr<json> History(const HttpRequest& request) const {
+    STRIA_ASSIGN_OR_RETURN(const uint64_t from, QueryNumber(request, "from", 0));
+    STRIA_ASSIGN_OR_RETURN(const uint64_t limit, QueryNumber(request, "limit", 1000));
+    STRIA_ASSIGN_OR_RETURN(const std::vector<Revision> revisions, loop_.store().Revisions(from, std::min(limit, kMaxListed)));
+    json list = json::array();
+    for (const Revision& revision : revisions) list.push_back(ToJson(revision));
+    return json{{"revision", loop_.brain().revision()}, {"revisions", std::move(list)}};
+  }
+
+  absl::StatusOr<json> OneRevision(const HttpRequest& request) const {
+    uint64_t number = 0;
+    if (!absl::SimpleAtoi(request.path_args[0], &number)) {
+      return absl::InvalidArgumentError(absl::StrCat("revision ", request.path_args[0], ": must be a whole number"));
+    }
+    STRIA_ASSIGN_OR_RETURN(const Revision revision, loop_.store().FindRevision(number));
+    return ToJson(revision);
+  }
+
+  absl::StatusOr<json> ListFlips(const HttpRequest& request) const {
+    STRIA_ASSIGN_OR_RETURN(const uint64_t limit, QueryNumber(request, "limit", 1000));
+    STRIA_ASSIGN_OR_RETURN(const std::vector<Flip> flips, loop_.store().Flips(std::min(limit, kMaxListed)));
+    json list = json::array();
+    for (const Flip& flip : flips) list.push_back(ToJson(flip));
+    return json{{"flips", std::move(list)}};
+  }
+
+ private:
+  static absl::Status RequireNothingElse(const ChangeRequest& change) {
+    if (change.settings.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(change.settings.begin().key(), ": not a field of this request"));
   }
-  change.settings["frozen"] = frozen;
-  return Change(loop, std::move(change));
-}
 
-absl::StatusOr<json> History(ControlLoop& loop, const HttpRequest& request) {
-  STRIA_ASSIGN_OR_RETURN(const uint64_t from, QueryNumber(request, "from", 0));
-  STRIA_ASSIGN_OR_RETURN(const uint64_t limit, QueryNumber(request, "limit", 1000));
-  STRIA_ASSIGN_OR_RETURN(const std::vector<Revision> revisions, loop.store().Revisions(from, std::min(limit, kMaxListed)));
-  json list = json::array();
-  for (const Revision& revision : revisions) list.push_back(ToJson(revision));
-  return json{{"revision", loop.brain().revision()}, {"revisions", std::move(list)}};
-}
+  // Who is written into the record: the token's owner, whatever the request says.
+  std::string Author(const HttpRequest& request, const std::string& said) const {
+    if (tokens_.empty()) return said;
+    const absl::StatusOr<Caller> caller = tokens_.Identify(request.authorization);
+    const std::string name = caller.ok() ? caller->name : "?";  // the guard let it pass
+    return said.empty() || said == name ? name : absl::StrCat(name, " (", said, ")");
+  }
 
-absl::StatusOr<json> ListFlips(ControlLoop& loop, const HttpRequest& request) {
-  STRIA_ASSIGN_OR_RETURN(const uint64_t limit, QueryNumber(request, "limit", 1000));
-  STRIA_ASSIGN_OR_RETURN(const std::vector<Flip> flips, loop.store().Flips(std::min(limit, kMaxListed)));
-  json list = json::array();
-  for (const Flip& flip : flips) list.push_back(ToJson(flip));
-  return json{{"flips", std::move(list)}};
-}
+  absl::StatusOr<json> Carry(const HttpRequest& request, const ChangeRequest& change) const {
+    STRIA_ASSIGN_OR_RETURN(const Settings after, Apply(change, loop_.brain().settings()));
+    json plan;
+    if (change.dry_run) plan = PlanJson(loop_, after);
+    STRIA_ASSIGN_OR_RETURN(const Revision revision, loop_.ChangeSettings(after, change.check_revision, Author(request, change.who),
+                                                                         change.reason, change.dry_run));
+    json answer = ToJson(revision);
+    answer["dry_run"] = change.dry_run;
+    if (change.dry_run) answer["plan"] = std::move(plan);
+    return answer;
+  }
 
-std::string SseText(const std::string& name, const json& data, uint64_t revision) {
-  return absl::StrCat("event: ", name, "\nid: ", revision, "\ndata: ", Dump(data), "\n\n");
-}
-
-// Server-sent events: revisions from number `from` on out of the record, then whatever happens. A comment every few seconds
-// keeps the connection alive and finds out when the client is gone.
-awaitable<void> Watch(ControlLoop& loop, EventHub& events, HttpExchange& exchange) {
-  const absl::StatusOr<uint64_t> from = QueryNumber(exchange.request(), "from", loop.brain().revision() + 1);
-  if (!from.ok()) {
-    co_await exchange.Respond(ErrorResponse(from.status()));
-    co_return;
-  }
-  const auto wants = exchange.request().query.find("firings");
-  const bool firings = wants != exchange.request().query.end() && wants->second == "true";
-  // Subscribed before the record is read, so that no revision falls in between; those that come both ways are told once.
-  const std::shared_ptr<EventHub::Watcher> watcher = events.Watch();
-  const absl::StatusOr<std::vector<Revision>> past = loop.store().Revisions(*from, kMaxListed);
-  if (!past.ok()) {
-    co_await exchange.Respond(ErrorResponse(past.status()));
-    co_return;
-  }
-  uint64_t told = 0;
-  std::string text = ": watching\n\n";
-  for (const Revision& revision : *past) {
-    told = revision.number;
-    text += SseText("revision", ToJson(revision), revision.number);
-  }
-  bool here = co_await exchange.StartStream(200, "text/event-stream");
-  if (here) here = co_await exchange.Write(std::move(text));
-  while (here) {
-    const std::optional<Event> event = co_await watcher->Next(std::chrono::seconds(5));
-    text.clear();
-    if (const uint64_t lost = watcher->TakeLost(); lost > 0) {
-      text += SseText("lost", json{{"events", lost}}, loop.brain().revision());
-    }
-    if (!event.has_value()) {
-      text += ": still here\n\n";
-    } else if ((event->name != "firing" || firings) && (event->name != "revision" || event->revision > told)) {
-      text += SseText(event->name, event->data, event->revision);
-    }
-    if (!text.empty()) here = co_await exchange.Write(text);
-  }
-}
+  ControlLoop& loop_;
+  const TokenTable& tokens_;
+};
 
 }  // namespace
 
-void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, const Listening& listening) {
+void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, const TokenTable& tokens, const Listening& listening) {
+  if (!tokens.empty()) server.SetGuard(GuardWith(tokens));
+  const AdminApi api(loop, tokens);
   const auto route = [&](const char* method, const char* path, std::function<absl::StatusOr<json>(const HttpRequest&)> handle) {
     server.Route(method, path, [handle = std::move(handle)](HttpExchange& exchange) -> awaitable<void> {
       co_await exchange.Respond(Answer(handle(exchange.request())));
@@ -170,22 +150,23 @@ void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, con
     status["listening"] = {{"http", listening.http}, {"telemetry", listening.telemetry}, {"tiers", listening.tiers}};
     return status;
   });
-  route("GET", "/v1/tiers", [&](const HttpRequest& request) {
+  route("GET", "/v1/tiers", [&loop](const HttpRequest& request) {
     const auto model = request.query.find("model");
     return TiersJson(loop, model == request.query.end() ? "" : model->second);
   });
-  route("GET", "/v1/settings", [&](const HttpRequest&) {
+  route("GET", "/v1/settings", [&loop](const HttpRequest&) {
     return json{{"revision", loop.brain().revision()}, {"settings", ToJson(loop.brain().settings())}};
   });
-  route("PUT", "/v1/settings", [&](const HttpRequest& request) -> absl::StatusOr<json> {
-    STRIA_ASSIGN_OR_RETURN(ChangeRequest change, ParseChange(request.body));
-    return Change(loop, std::move(change));
-  });
-  route("POST", "/v1/freeze", [&](const HttpRequest& request) { return SetFrozen(loop, request, true); });
-  route("POST", "/v1/thaw", [&](const HttpRequest& request) { return SetFrozen(loop, request, false); });
-  route("GET", "/v1/history", [&](const HttpRequest& request) { return History(loop, request); });
-  route("GET", "/v1/flips", [&](const HttpRequest& request) { return ListFlips(loop, request); });
+  route("PUT", "/v1/settings", [api](const HttpRequest& request) { return api.Change(request); });
+  route("POST", kPlanPath, [api](const HttpRequest& request) { return api.Plan(request); });
+  route("POST", "/v1/freeze", [api](const HttpRequest& request) { return api.SetFrozen(request, true); });
+  route("POST", "/v1/thaw", [api](const HttpRequest& request) { return api.SetFrozen(request, false); });
+  route("POST", "/v1/undo", [api](const HttpRequest& request) { return api.Undo(request); });
+  route("GET", "/v1/history", [api](const HttpRequest& request) { return api.History(request); });
+  route("GET", "/v1/history/{}", [api](const HttpRequest& request) { return api.OneRevision(request); });
+  route("GET", "/v1/flips", [api](const HttpRequest& request) { return api.ListFlips(request); });
   server.Route("GET", "/v1/watch", [&](HttpExchange& exchange) { return Watch(loop, events, exchange); });
+  route("GET", "/openapi.json", [document = OpenApiDocument()](const HttpRequest&) { return document; });
 }
 
 }  // namespace stria

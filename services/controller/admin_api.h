@@ -1,8 +1,9 @@
-// The admin API over HTTP and JSON, under /v1/. docs/api.md describes it.
+// The admin API over HTTP and JSON, under /v1/. docs/openapi.json describes it and is served with it.
 #pragma once
 
 #include <string>
 
+#include "services/common/access.h"
 #include "services/common/http_server.h"
 #include "services/controller/control_loop.h"
 #include "services/controller/event_hub.h"
@@ -14,7 +15,8 @@ struct Listening {
   std::string http, telemetry, tiers;
 };
 
-// Server, loop and events outlive the requests.
-void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, const Listening& listening);
+// All arguments outlive the requests. With tokens the whole server is guarded, other routes too: reading needs a viewer's, everything else an
+// operator's; probes and metrics are open.
+void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, const TokenTable& tokens, const Listening& listening);
 
 }  // namespace stria

@@ -38,16 +38,7 @@ void ControlLoop::OnTelemetry(std::string_view bytes) {
     return;
   }
   if (frame->cost_seconds > 0 && frame->cost_seconds < 60) counters_.firing_seconds += frame->cost_seconds;
-  if (events_.watched()) {
-    Announce("firing", {{"worker", frame->worker},
-                        {"model", frame->model},
-                        {"number", frame->number},
-                        {"step", frame->step},
-                        {"epoch", frame->epoch},
-                        {"sequences", frame->sequences},
-                        {"tokens", frame->tokens},
-                        {"cost_seconds", frame->cost_seconds}});
-  }
+  if (events_.firings_watched()) Announce("firing", ToJson(*frame));
 }
 
 void ControlLoop::OnTiers(const std::string& peer, std::string_view bytes) {

@@ -29,6 +29,10 @@ class FakeStore final : public StateStore {
     return healthy ? absl::OkStatus() : absl::UnavailableError("disk full");
   }
   absl::StatusOr<std::vector<Revision>> Revisions(uint64_t, size_t) override { return revisions; }
+  absl::StatusOr<Revision> FindRevision(uint64_t number) override {
+    if (number == 0 || number > revisions.size()) return absl::NotFoundError("no such revision");
+    return revisions[number - 1];
+  }
   absl::StatusOr<std::vector<Flip>> Flips(size_t) override { return std::vector<Flip>{}; }
 
   bool healthy = true;
@@ -168,6 +172,28 @@ TEST_F(ControlLoopTest, DryRunAndNoChangeLeaveNoTrace) {
   EXPECT_EQ(loop_->brain().revision(), 0u);
 }
 
+TEST_F(ControlLoopTest, APlanSaysWhichLayersWouldChangeAndChangesNothing) {
+  Hello("w", "peer");
+  Fire(1, 0.01);
+  loop_->Flush();
+  const size_t sent = sent_.size();
+  Settings after;
+  after.tau = 0.005;  // layer 0 no longer passes at 4 bits
+  const nlohmann::json plan = PlanJson(*loop_, after);
+  const nlohmann::json& model = plan["models"][0];
+  ASSERT_EQ(model["layers"].size(), 1u) << plan;
+  EXPECT_EQ(model["layers"][0]["layer"], 0);
+  EXPECT_EQ(model["layers"][0]["keys"]["from"], "int4");
+  EXPECT_EQ(model["layers"][0]["keys"]["to"], "int8");
+  EXPECT_EQ(model["average_bits"]["before"]["keys"], 10.0);
+  EXPECT_EQ(model["average_bits"]["after"]["keys"], 12.0);
+  loop_->Flush();
+  EXPECT_EQ(sent_.size(), sent);
+  EXPECT_EQ((*TiersJson(*loop_, ""))["layers"][0]["keys"], "int4");
+  ASSERT_TRUE(loop_->ChangeSettings(after, {}, "me", "", false).ok());
+  EXPECT_EQ((*TiersJson(*loop_, ""))["layers"][0]["keys"], "int8") << "as planned";
+}
+
 TEST_F(ControlLoopTest, WorkersLongSilentAreForgotten) {
   Hello("w", "peer");
   loop_->Tick();
@@ -211,11 +237,16 @@ TEST_F(ControlLoopTest, TiersAreOfOneModel) {
 }
 
 TEST_F(ControlLoopTest, WatchersAreToldAndASlowOneLosesNothingUnsaid) {
-  auto watcher = events_.Watch();
+  auto watcher = events_.Watch(/*firings=*/true), other = events_.Watch(/*firings=*/false);
   Hello("w", "peer");
   for (uint64_t i = 1; i <= 2000; ++i) Fire(i, 0.01);
   EXPECT_EQ(watcher->TakeLost(), 2000u - 1024u);
+  EXPECT_EQ(other->TakeLost(), 0u) << "it did not ask for firings";
+  EXPECT_TRUE(events_.firings_watched());
   watcher.reset();
+  EXPECT_FALSE(events_.firings_watched());
+  EXPECT_TRUE(events_.watched());
+  other.reset();
   EXPECT_FALSE(events_.watched());
 }
 

@@ -27,7 +27,7 @@ class EventHub {
  public:
   class Watcher {
    public:
-    explicit Watcher(boost::asio::io_context& io) : wake_(io) {}
+    Watcher(boost::asio::io_context& io, bool firings) : firings_(firings), wake_(io) {}
     // The next event; nullopt after `patience` without one. One caller at a time.
     boost::asio::awaitable<std::optional<Event>> Next(Duration patience);
     // Events dropped since the last call.
@@ -35,15 +35,17 @@ class EventHub {
 
    private:
     friend class EventHub;
+    const bool firings_;
     std::deque<Event> queue_;
     uint64_t lost_ = 0;
     boost::asio::steady_timer wake_;
   };
 
   explicit EventHub(boost::asio::io_context& io) : io_(io) {}
-  // Watches until the pointer is dropped.
-  std::shared_ptr<Watcher> Watch();
+  // Watches until the pointer is dropped. Only those who ask for firings get them: there may be a thousand a second.
+  std::shared_ptr<Watcher> Watch(bool firings);
   bool watched() const;
+  bool firings_watched() const;
   void Send(const Event& event);
 
  private:

@@ -1,6 +1,7 @@
 // The controller process: workers' telemetry and hellos in, tier vectors out, an HTTP API for operators. One thread.
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "services/common/access.h"
 #include "services/common/bus.h"
 #include "services/common/bus_listener.h"
 #include "services/common/config.h"
@@ -43,7 +45,11 @@ struct Flags {
   bool insecure = false;
   std::string state = "controller.db";
   std::vector<std::string> calibrations;
+  bool put_damaged_state_aside = false;
+  std::string tokens_file;
 };
+
+constexpr char kTokensVariable[] = "STRIA_CONTROLLER_TOKENS";
 
 void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--bind", flags->bind, "address of the HTTP API")->capture_default_str();
@@ -51,18 +57,40 @@ void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--workers-bind", flags->workers_bind, "address of the workers' sockets")->capture_default_str();
   app.add_option("--telemetry-port", flags->telemetry_port, "0: the kernel chooses")->capture_default_str();
   app.add_option("--tiers-port", flags->tiers_port, "0: the kernel chooses")->capture_default_str();
-  app.add_flag("--insecure", flags->insecure, "allow plain sockets and an open admin API off loopback");
+  app.add_flag("--insecure", flags->insecure, "allow plain sockets, and an admin API without tokens, off loopback");
   app.add_option("--state", flags->state, "SQLite file: settings, revisions, epochs, averages")->capture_default_str();
   app.add_option("--calibration", flags->calibrations, "file of `./stria calibrate`, once for each model that has one");
+  app.add_flag("--put-damaged-state-aside", flags->put_damaged_state_aside,
+               "when the state file is damaged, keep it as PATH.damaged-TIME and begin with default settings instead of refusing to start");
+  app.add_option("--tokens-file", flags->tokens_file,
+                 absl::StrCat("who may use the admin API: lines ROLE NAME TOKEN, the role viewer or operator; or the same in the environment as ",
+                              kTokensVariable));
 }
 
-// Whoever reaches the admin API can change settings, so it stays on this machine unless the operator says otherwise.
-absl::Status CheckBind(const Flags& flags) {
+absl::StatusOr<TokenTable> ReadTokens(const Flags& flags) {
+  if (!flags.tokens_file.empty()) return TokenTable::ReadFile(flags.tokens_file);
+  const char* text = std::getenv(kTokensVariable);
+  absl::StatusOr<TokenTable> tokens = TokenTable::Parse(text == nullptr ? "" : text);
+  if (!tokens.ok()) return absl::InvalidArgumentError(absl::StrCat(kTokensVariable, ": ", std::string(tokens.status().message())));
+  return tokens;
+}
+
+// Without tokens, whoever reaches the admin API can change settings: it then stays on this machine unless the operator says otherwise.
+absl::Status CheckBind(const Flags& flags, const TokenTable& tokens) {
   boost::system::error_code error;
   const auto address = boost::asio::ip::make_address(flags.bind, error);
   if (error) return absl::InvalidArgumentError(absl::StrCat("--bind ", flags.bind, ": not an IP address"));
-  if (address.is_loopback() || flags.insecure) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("--bind ", flags.bind, " is off loopback: needs --insecure"));
+  if (address.is_loopback() || flags.insecure || !tokens.empty()) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("--bind ", flags.bind, " is off loopback: needs --tokens-file, or --insecure"));
+}
+
+// The line that an operator reads when the state file is damaged says what to do.
+absl::StatusOr<OpenedStore> OpenState(const Flags& flags) {
+  absl::StatusOr<OpenedStore> opened =
+      OpenStateStore(flags.state, SystemClock().UnixSeconds(), {.put_damaged_aside = flags.put_damaged_state_aside});
+  if (!absl::IsDataLoss(opened.status())) return opened;
+  return absl::DataLossError(absl::StrCat(std::string(opened.status().message()),
+                                          "; it is left as it is. --put-damaged-state-aside renames it and begins with default settings"));
 }
 
 absl::StatusOr<std::unique_ptr<BusSocket>> BindForWorkers(BusContext& bus, BusSocket::Type type, const Flags& flags,
@@ -103,12 +131,13 @@ class Pulse {
 };
 
 absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
-  STRIA_RETURN_IF_ERROR(CheckBind(flags));
+  STRIA_ASSIGN_OR_RETURN(const TokenTable tokens, ReadTokens(flags));
+  STRIA_RETURN_IF_ERROR(CheckBind(flags, tokens));
   std::vector<Calibration> calibrations;
   for (const std::string& path : flags.calibrations) {
     STRIA_ASSIGN_OR_RETURN(calibrations.emplace_back(), ReadCalibration(path));
   }
-  STRIA_ASSIGN_OR_RETURN(OpenedStore opened, OpenStateStore(flags.state, SystemClock().UnixSeconds()));
+  STRIA_ASSIGN_OR_RETURN(OpenedStore opened, OpenState(flags));
 
   BusContext bus;
   boost::asio::io_context io(1);
@@ -147,7 +176,7 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   routes.before_metrics = MakeControllerMetrics(registry, loop);
   routes.ready = [&] { return loop.state_status(); };
   AddServiceRoutes(*server, routes);
-  AddAdminRoutes(*server, loop, events, listening);
+  AddAdminRoutes(*server, loop, events, tokens, listening);
 
   const StopSignals signals(io, [&] {
     loop.Save();
@@ -172,6 +201,7 @@ int Main(int argc, char** argv) {
   AddFlags(app, &flags);
   if (const std::optional<int> code = ParseFlags(app, argc, argv)) return *code;
   const Logger log("controller");
+  RaiseFileLimit();
   if (const absl::Status status = Serve(flags, app, log); !status.ok()) {
     log.Error(std::string(status.message()));
     return 1;

@@ -185,6 +185,19 @@ absl::StatusOr<Settings> SettingsFromJson(const json& object, const Settings& ba
   return settings;
 }
 
+json UndoChange(json current, const json& before, const json& after) {
+  for (const auto& [name, value] : after.items()) {
+    if (!before.contains(name)) current.erase(name);
+  }
+  for (const auto& [name, value] : before.items()) {
+    const json now = after.value(name, json());
+    if (now == value) continue;
+    const bool inside = value.is_object() && now.is_object() && current.contains(name) && current[name].is_object();
+    current[name] = inside ? UndoChange(current[name], value, now) : value;
+  }
+  return current;
+}
+
 json ToJson(const Revision& revision) {
   return {{"revision", revision.number},
           {"unix_seconds", revision.unix_seconds},
@@ -206,6 +219,24 @@ json ToJson(const TierVector& vector) {
   return {{"epoch", vector.epoch},   {"model", vector.model},
           {"layers", layers},        {"canary_rate", vector.canary_rate},
           {"frozen", vector.frozen}, {"reference_length", vector.reference_length}};
+}
+
+json ToJson(const CanaryFrame& frame) {
+  json readings = json::array();
+  for (const LayerReading& reading : frame.readings) {
+    json& entry = readings.emplace_back(json{{"layer", reading.layer}, {"kind", reading.kind == CacheKind::kPlain ? "plain" : "latent"}});
+    for (size_t i = 0; i < reading.kl.size(); ++i) entry[Name(kReadingWidths[i])] = reading.kl[i];
+  }
+  return {{"worker", frame.worker},
+          {"model", frame.model},
+          {"rank", frame.rank},
+          {"number", frame.number},
+          {"step", frame.step},
+          {"epoch", frame.epoch},
+          {"sequences", frame.sequences},
+          {"tokens", frame.tokens},
+          {"cost_seconds", frame.cost_seconds},
+          {"readings", std::move(readings)}};
 }
 
 json ToJson(const ModelState& state) {

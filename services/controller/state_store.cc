@@ -1,7 +1,7 @@
 #include "services/controller/state_store.h"
 
-#include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,20 +15,24 @@ namespace {
 
 using nlohmann::json;
 
-// Grows with every change of the tables and of what their JSON holds (a new setting too): an older controller must refuse a file
-// that it would misread, not call it damaged.
-constexpr uint64_t kSchemaVersion = 1;
-
-constexpr char kSchema[] = R"sql(
+// One script per step of the schema; a file at version n has seen the first n, each in a transaction of its own. A script that was
+// released is never edited: what changes (the tables, or what their JSON holds, a new setting too) is one more script, so that an
+// older controller refuses a file that it would misread, and a newer one brings an old file up to date.
+constexpr const char* kMigrations[] = {
+    R"sql(
   CREATE TABLE schema_version (version INTEGER NOT NULL);
-  INSERT INTO schema_version VALUES (1);
+  INSERT INTO schema_version VALUES (0);
   CREATE TABLE revisions (revision INTEGER PRIMARY KEY, unix_seconds REAL NOT NULL, who TEXT NOT NULL, why TEXT NOT NULL,
                           before TEXT NOT NULL, after TEXT NOT NULL);
   CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, unix_seconds REAL NOT NULL, model TEXT NOT NULL, vector TEXT NOT NULL);
   CREATE TABLE flips (id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, unix_seconds REAL NOT NULL, model TEXT NOT NULL,
                       layer INTEGER NOT NULL, from_bits INTEGER NOT NULL, to_bits INTEGER NOT NULL, first INTEGER NOT NULL);
   CREATE TABLE models (model TEXT PRIMARY KEY, unix_seconds REAL NOT NULL, state TEXT NOT NULL);
-)sql";
+)sql",
+    // 2: settings have more fields; those that an old revision does not name have their defaults.
+    "",
+};
+constexpr uint64_t kSchemaVersion = std::size(kMigrations);
 
 absl::StatusOr<json> Parse(const std::string& text, const char* what) {
   json value = json::parse(text, nullptr, false);
@@ -43,6 +47,18 @@ absl::StatusOr<Settings> ReadSettings(const std::string& text) {
   return settings;
 }
 
+// A row of the revisions table.
+absl::StatusOr<Revision> ReadRevision(const SqliteStatement& row) {
+  Revision revision;
+  revision.number = row.Integer(0);
+  revision.unix_seconds = row.Real(1);
+  revision.who = row.Text(2);
+  revision.why = row.Text(3);
+  STRIA_ASSIGN_OR_RETURN(revision.before, ReadSettings(row.Text(4)));
+  STRIA_ASSIGN_OR_RETURN(revision.after, ReadSettings(row.Text(5)));
+  return revision;
+}
+
 class SqliteStore final : public StateStore {
  public:
   SqliteStore(std::unique_ptr<Sqlite> db, size_t keep_rows) : db_(std::move(db)), keep_rows_(keep_rows) {}
@@ -53,10 +69,12 @@ class SqliteStore final : public StateStore {
   absl::Status CommitEpoch(const Publication& publication, const ModelState& after, double unix_seconds) override;
   absl::Status SaveModels(std::span<const ModelState* const> models, double unix_seconds) override;
   absl::StatusOr<std::vector<Revision>> Revisions(uint64_t from, size_t limit) override;
+  absl::StatusOr<Revision> FindRevision(uint64_t number) override;
   absl::StatusOr<std::vector<Flip>> Flips(size_t limit) override;
 
  private:
   absl::StatusOr<uint64_t> Scalar(const char* sql);
+  absl::StatusOr<uint64_t> Version();
   absl::Status SaveModel(const ModelState& model, double unix_seconds);
 
   std::unique_ptr<Sqlite> db_;
@@ -76,17 +94,30 @@ absl::Status SqliteStore::Prepare() {
   STRIA_ASSIGN_OR_RETURN(SqliteStatement check, db_->Prepare("PRAGMA quick_check(1)"));
   STRIA_ASSIGN_OR_RETURN(const bool row, check.Step());
   if (!row || check.Text(0) != "ok") return absl::DataLossError(row ? check.Text(0) : "quick_check said nothing");
-  STRIA_ASSIGN_OR_RETURN(const uint64_t tables, Scalar("SELECT count(*) FROM sqlite_master"));
-  if (tables == 0) return db_->Transaction([&] { return db_->Execute(kSchema); });
-  STRIA_ASSIGN_OR_RETURN(const uint64_t known, Scalar("SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'"));
-  if (known == 0) return absl::DataLossError("a database, but not the controller's");
-  STRIA_ASSIGN_OR_RETURN(const uint64_t version, Scalar("SELECT version FROM schema_version"));
+  STRIA_ASSIGN_OR_RETURN(const uint64_t version, Version());
   if (version > kSchemaVersion) {
     return absl::FailedPreconditionError(
         absl::StrFormat("schema version %d is newer than %d, which this controller knows", version, kSchemaVersion));
   }
-  if (version == 0) return absl::DataLossError("no schema version");
+  for (uint64_t next = version; next < kSchemaVersion; ++next) {
+    STRIA_RETURN_IF_ERROR(db_->Transaction([&]() -> absl::Status {
+      STRIA_RETURN_IF_ERROR(db_->Execute(kMigrations[next]));
+      STRIA_ASSIGN_OR_RETURN(SqliteStatement update, db_->Prepare("UPDATE schema_version SET version = ?"));
+      return update.Bind(1, next + 1).Run();
+    }));
+  }
   return absl::OkStatus();
+}
+
+// Of the file's tables; 0: an empty file.
+absl::StatusOr<uint64_t> SqliteStore::Version() {
+  STRIA_ASSIGN_OR_RETURN(const uint64_t tables, Scalar("SELECT count(*) FROM sqlite_master"));
+  if (tables == 0) return 0;
+  STRIA_ASSIGN_OR_RETURN(const uint64_t known, Scalar("SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'"));
+  if (known == 0) return absl::DataLossError("a database, but not the controller's");
+  STRIA_ASSIGN_OR_RETURN(const uint64_t version, Scalar("SELECT version FROM schema_version"));
+  if (version == 0) return absl::DataLossError("no schema version");
+  return version;
 }
 
 absl::StatusOr<ControllerState> SqliteStore::Load() {
@@ -158,22 +189,23 @@ absl::Status SqliteStore::SaveModels(std::span<const ModelState* const> models, 
 }
 
 absl::StatusOr<std::vector<Revision>> SqliteStore::Revisions(uint64_t from, size_t limit) {
-  STRIA_ASSIGN_OR_RETURN(SqliteStatement query,
-                         db_->Prepare("SELECT revision, unix_seconds, who, why, before, after FROM (SELECT * FROM revisions "
-                                      "WHERE revision >= ? ORDER BY revision DESC LIMIT ?) ORDER BY revision"));
+  STRIA_ASSIGN_OR_RETURN(SqliteStatement query, db_->Prepare("SELECT * FROM (SELECT * FROM revisions WHERE revision >= ? "
+                                                             "ORDER BY revision DESC LIMIT ?) ORDER BY revision"));
   query.Bind(1, from).Bind(2, uint64_t{limit});
   std::vector<Revision> revisions;
   while (true) {
     STRIA_ASSIGN_OR_RETURN(const bool more, query.Step());
     if (!more) return revisions;
-    Revision& revision = revisions.emplace_back();
-    revision.number = query.Integer(0);
-    revision.unix_seconds = query.Real(1);
-    revision.who = query.Text(2);
-    revision.why = query.Text(3);
-    STRIA_ASSIGN_OR_RETURN(revision.before, ReadSettings(query.Text(4)));
-    STRIA_ASSIGN_OR_RETURN(revision.after, ReadSettings(query.Text(5)));
+    STRIA_ASSIGN_OR_RETURN(Revision revision, ReadRevision(query));
+    revisions.push_back(std::move(revision));
   }
+}
+
+absl::StatusOr<Revision> SqliteStore::FindRevision(uint64_t number) {
+  STRIA_ASSIGN_OR_RETURN(SqliteStatement query, db_->Prepare("SELECT * FROM revisions WHERE revision = ?"));
+  STRIA_ASSIGN_OR_RETURN(const bool found, query.Bind(1, number).Step());
+  if (!found) return absl::NotFoundError(absl::StrCat("there is no revision ", number));
+  return ReadRevision(query);
 }
 
 absl::StatusOr<std::vector<Flip>> SqliteStore::Flips(size_t limit) {
@@ -207,13 +239,14 @@ absl::StatusOr<OpenedStore> Open(const std::string& path, size_t keep_rows) {
 
 }  // namespace
 
-absl::StatusOr<OpenedStore> OpenStateStore(const std::string& path, double unix_seconds, size_t keep_rows) {
-  absl::StatusOr<OpenedStore> opened = Open(path, keep_rows);
+absl::StatusOr<OpenedStore> OpenStateStore(const std::string& path, double unix_seconds, OpenOptions options) {
+  absl::StatusOr<OpenedStore> opened = Open(path, options.keep_rows);
   if (opened.ok()) return opened;
   const std::string problem(opened.status().message());
   if (!absl::IsDataLoss(opened.status())) {
     return absl::Status(opened.status().code(), absl::StrCat("state file ", path, ": ", problem));
   }
+  if (!options.put_damaged_aside) return absl::DataLossError(absl::StrCat("state file ", path, " is damaged: ", problem));
   const std::string aside = absl::StrFormat("%s.damaged-%.3f", path, unix_seconds);
   for (const char* suffix : {"", "-wal", "-shm"}) {
     std::error_code error;
@@ -223,7 +256,7 @@ absl::StatusOr<OpenedStore> OpenStateStore(const std::string& path, double unix_
           absl::StrFormat("state file %s is damaged (%s) and cannot be renamed: %s", path, problem, error.message()));
     }
   }
-  opened = Open(path, keep_rows);
+  opened = Open(path, options.keep_rows);
   if (opened.ok()) opened->damage = absl::StrFormat("%s was damaged (%s); it is kept as %s", path, problem, aside);
   return opened;
 }

@@ -29,6 +29,8 @@ class StateStore {
 
   // The newest `limit` of those from revision number `from` on, oldest first.
   virtual absl::StatusOr<std::vector<Revision>> Revisions(uint64_t from, size_t limit) = 0;
+  // NotFound names the number.
+  virtual absl::StatusOr<Revision> FindRevision(uint64_t number) = 0;
   // The newest `limit`, oldest first.
   virtual absl::StatusOr<std::vector<Flip>> Flips(size_t limit) = 0;
 };
@@ -39,9 +41,15 @@ struct OpenedStore {
   std::string damage;  // what was wrong with the file found, and where it was put; empty: nothing
 };
 
-// Opens or creates the SQLite file (WAL, synchronous=FULL, held exclusively). A damaged file is renamed to
-// PATH.damaged-UNIXTIME, with its -wal and -shm, and a new one begun. FailedPrecondition: written by a newer Stria, or in use by another
-// process; the file is then left as it is. Flips and epochs are kept up to `keep_rows` of each.
-absl::StatusOr<OpenedStore> OpenStateStore(const std::string& path, double unix_seconds, size_t keep_rows = 10'000);
+struct OpenOptions {
+  // A damaged file is renamed to PATH.damaged-UNIXTIME, with its -wal and -shm, and a new one begun; otherwise it is DataLoss.
+  bool put_damaged_aside = false;
+  // Flips and epochs are kept up to so many of each; revisions for ever.
+  size_t keep_rows = 10'000;
+};
+
+// Opens or creates the SQLite file (WAL, synchronous=FULL, held exclusively) and brings an older schema up to date. DataLoss: damaged.
+// FailedPrecondition: written by a newer Stria, or in use by another process. In both cases the file is left as it is.
+absl::StatusOr<OpenedStore> OpenStateStore(const std::string& path, double unix_seconds, OpenOptions options = {});
 
 }  // namespace stria

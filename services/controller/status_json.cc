@@ -26,12 +26,16 @@ json Averages(const ModelState& model, uint32_t layer, CacheKind kind) {
   return object;
 }
 
-json ModelJson(const ControlLoop& loop, const ModelState& model) {
+json AverageBits(const TierVector& vector) {
   double keys = 0, values = 0;
-  for (const LayerTier& tier : model.published.layers) keys += Bits(tier.keys), values += Bits(tier.values);
+  for (const LayerTier& tier : vector.layers) keys += Bits(tier.keys), values += Bits(tier.values);
+  const double layers = std::max<double>(1, vector.layers.size());
+  return {{"keys", keys / layers}, {"values", values / layers}};
+}
+
+json ModelJson(const ControlLoop& loop, const ModelState& model) {
   uint64_t flips = 0;
   for (const uint64_t count : model.flips) flips += count;
-  const double layers = std::max<double>(1, model.layer_count());
   return {{"model", model.model},
           {"model_name", model.model_name},
           {"active", model.active},
@@ -43,7 +47,7 @@ json ModelJson(const ControlLoop& loop, const ModelState& model) {
           {"calibrated", loop.brain().CalibrationOf(model) != nullptr},
           {"last_firing_seconds_ago", NullOr(model.fired, Seconds(loop.Now() - model.last_firing))},
           {"flips", flips},
-          {"average_bits", {{"keys", keys / layers}, {"values", values / layers}}}};
+          {"average_bits", AverageBits(model.published)}};
 }
 
 json WorkerJson(const ControlLoop& loop, const std::string& name, const WorkerRecord& worker) {
@@ -98,6 +102,8 @@ absl::StatusOr<const ModelState*> ChooseModel(const Controller& brain, std::stri
   return nullptr;
 }
 
+json WidthChange(Width from, Width to) { return {{"from", Name(from)}, {"to", Name(to)}}; }
+
 }  // namespace
 
 json StatusJson(const ControlLoop& loop) {
@@ -133,6 +139,24 @@ absl::StatusOr<json> TiersJson(const ControlLoop& loop, std::string_view wanted)
   }
   object["layers"] = std::move(layers);
   return object;
+}
+
+json PlanJson(const ControlLoop& loop, const Settings& after) {
+  json models = json::array();
+  for (const TierVector& wanted : loop.brain().Preview(after, loop.Now())) {
+    const ModelState& model = loop.brain().models().at(wanted.model);
+    json layers = json::array();
+    for (uint32_t l = 0; l < model.layer_count(); ++l) {
+      const LayerTier &now = model.published.layers[l], &then = wanted.layers[l];
+      if (now.keys == then.keys && now.values == then.values) continue;
+      layers.push_back({{"layer", l}, {"keys", WidthChange(now.keys, then.keys)}, {"values", WidthChange(now.values, then.values)}});
+    }
+    models.push_back({{"model", model.model},
+                      {"model_name", model.model_name},
+                      {"average_bits", {{"before", AverageBits(model.published)}, {"after", AverageBits(wanted)}}},
+                      {"layers", std::move(layers)}});
+  }
+  return {{"models", std::move(models)}};
 }
 
 }  // namespace stria

@@ -18,4 +18,7 @@ nlohmann::json StatusJson(const ControlLoop& loop);
 // InvalidArgument (several to choose from) name the models.
 absl::StatusOr<nlohmann::json> TiersJson(const ControlLoop& loop, std::string_view wanted);
 
+// What other settings would do at once: {"models": [{model, model_name, average_bits: {before, after}, layers: [those whose width changes]}]}.
+nlohmann::json PlanJson(const ControlLoop& loop, const Settings& after);
+
 }  // namespace stria
