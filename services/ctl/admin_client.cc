@@ -20,16 +20,22 @@ std::string MessageOf(const HttpReply& reply) {
 }
 
 Failure FailureOf(const HttpReply& reply) {
-  const ExitCode code = reply.status == 409 ? kExitConflict : reply.status < 500 ? kExitUsage : kExitController;
-  return {code, MessageOf(reply)};
+  switch (reply.status) {
+    case 401:
+    case 403: return {kExitDenied, MessageOf(reply)};
+    case 409: return {kExitConflict, MessageOf(reply)};
+    default: return {reply.status < 500 ? kExitUsage : kExitController, MessageOf(reply)};
+  }
 }
 
 }  // namespace
 
-absl::StatusOr<AdminClient> AdminClient::Create(const std::string& url, double timeout_seconds) {
+absl::StatusOr<AdminClient> AdminClient::Create(const std::string& url, double timeout_seconds, const std::string& token) {
   absl::StatusOr<std::unique_ptr<HttpClient>> http = HttpClient::Create(url, timeout_seconds);
   if (!http.ok()) return http.status();
-  return AdminClient(url, *std::move(http));
+  HttpHeaders headers;
+  if (!token.empty()) headers.emplace_back("Authorization", "Bearer " + token);
+  return AdminClient(url, *std::move(http), std::move(headers));
 }
 
 Failure AdminClient::Away(const absl::Status& status) const {
@@ -37,7 +43,7 @@ Failure AdminClient::Away(const absl::Status& status) const {
 }
 
 Result<json> AdminClient::Call(std::string_view method, std::string_view target, const std::string& body) {
-  const absl::StatusOr<HttpReply> reply = http_->Request(method, target, body);
+  const absl::StatusOr<HttpReply> reply = http_->Request(method, target, body, headers_);
   if (!reply.ok()) return Away(reply.status());
   if (reply->status != 200) return FailureOf(*reply);
   json answer = json::parse(reply->body, nullptr, false);
@@ -56,7 +62,7 @@ Result<std::monostate> AdminClient::Follow(std::string_view target,
     });
     return !stopped;
   };
-  const absl::StatusOr<HttpReply> reply = http_->Stream("GET", target, "", {}, on_piece);
+  const absl::StatusOr<HttpReply> reply = http_->Stream("GET", target, "", headers_, on_piece);
   if (stopped) return std::monostate{};
   if (!reply.ok()) return Away(reply.status());
   if (reply->status != 200) return FailureOf(*reply);

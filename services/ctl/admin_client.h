@@ -26,8 +26,8 @@ using Result = std::variant<T, Failure>;
 
 class AdminClient {
  public:
-  // InvalidArgument names a URL that is none.
-  static absl::StatusOr<AdminClient> Create(const std::string& url, double timeout_seconds);
+  // InvalidArgument names a URL that is none. An empty token is not sent.
+  static absl::StatusOr<AdminClient> Create(const std::string& url, double timeout_seconds, const std::string& token);
 
   Result<nlohmann::json> Get(std::string_view target) { return Call("GET", target, ""); }
   Result<nlohmann::json> Call(std::string_view method, std::string_view target, const std::string& body);
@@ -37,10 +37,12 @@ class AdminClient {
                                 const std::function<bool(const std::string& name, const nlohmann::json& data)>& on_event);
 
  private:
-  AdminClient(std::string url, std::unique_ptr<HttpClient> http) : url_(std::move(url)), http_(std::move(http)) {}
+  AdminClient(std::string url, std::unique_ptr<HttpClient> http, HttpHeaders headers)
+      : url_(std::move(url)), http_(std::move(http)), headers_(std::move(headers)) {}
   Failure Away(const absl::Status& status) const;
   std::string url_;
   std::unique_ptr<HttpClient> http_;
+  HttpHeaders headers_;
 };
 
 // Cuts a stream of server-sent events, which arrives in pieces of any size, into events. Comments are skipped.

@@ -5,14 +5,18 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "absl/status/statusor.h"
+#include <nlohmann/json.hpp>
+
 #include "services/ctl/admin_client.h"
 
 namespace stria {
 
+enum class OutputFormat { kTable, kJson, kYaml };
+
 struct OutputStyle {
-  bool json = false;    // -o json
+  OutputFormat format = OutputFormat::kTable;
   bool colour = false;  // stdout is a terminal that wants it
 };
 
@@ -32,19 +36,36 @@ class Commands {
   int Tiers(const std::string& model);
   int ShowSettings();
   int GetSetting(const std::string& name);  // table: the bare value
-  int SetSetting(const std::string& name, const std::string& value, const ChangeFlags& flags);
+  int Export();                             // table: YAML, as Apply() reads it
+  // Settings by name, as PUT /v1/settings takes them.
+  int Change(nlohmann::json settings, const ChangeFlags& flags);
   int Freeze(bool frozen, const ChangeFlags& flags);
+  int Undo(std::optional<uint64_t> revision, const ChangeFlags& flags);
+  // Files are JSON or YAML: settings by name, or what Export() writes. "-" is the standard input.
+  int Apply(const std::string& file, const ChangeFlags& flags);
+  // What settings given as NAME=VALUE, or a file's, would do.
+  int Plan(const std::vector<std::string>& assignments, const std::string& file);
+  // kExitDiffers when a file's settings differ from those in force.
+  int DiffFile(const std::string& file);
+  // The same of the settings after two revisions; 0 is the beginning, and without `to` those in force.
+  int DiffRevisions(uint64_t from, std::optional<uint64_t> to);
   int History(uint64_t from, uint64_t limit);  // json: a list of objects with "revision"
   int Flips(uint64_t limit);
   // One line an event; json: one object {"event", "data"} a line. Ends when the controller goes away.
   int Watch(std::optional<uint64_t> from, bool firings);
 
  private:
-  using Render = std::string (*)(const nlohmann::json&, bool colour);
-  int Show(const Result<nlohmann::json>& answer, Render render);
-  int ShowChange(const Result<nlohmann::json>& answer);
-  int Fail(const Failure& failure);
+  using Json = nlohmann::json;
+  using Render = std::string (*)(const Json&, bool colour);
   void Print(const std::string& text);
+  void PrintDocument(const Json& value);  // as JSON or YAML
+  int Fail(const Failure& failure);
+  int Show(const Result<Json>& answer, Render render);
+  int ShowList(Result<Json> answer, const char* list, Render render);  // json and yaml: only the list
+  int ShowChange(const Result<Json>& answer);
+  int ShowDifferences(const Json& before, const Json& after);
+  Result<Json> SettingsAfter(std::optional<uint64_t> revision);
+  static Result<Json> ReadSettings(const std::string& file);
 
   AdminClient& client_;
   OutputStyle style_;
@@ -52,7 +73,7 @@ class Commands {
   std::FILE* error_;
 };
 
-// "0.03", "1/64", "true", "false"; InvalidArgument names the text. What the value may be is the controller's to judge.
-absl::StatusOr<nlohmann::json> ParseValue(const std::string& text);
+// A setting's value as typed: "0.03", "1/64", "true" and "int4" as number, boolean and text. What it may be is the controller's to judge.
+nlohmann::json ParseValue(const std::string& text);
 
 }  // namespace stria

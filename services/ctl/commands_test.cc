@@ -5,14 +5,13 @@
 namespace stria {
 namespace {
 
-TEST(ParseValue, NumbersFractionsAndBooleans) {
-  EXPECT_EQ(*ParseValue("0.03"), 0.03);
-  EXPECT_EQ(*ParseValue("1/64"), 1.0 / 64);
-  EXPECT_TRUE(ParseValue("4096")->is_number_integer());
-  EXPECT_EQ(*ParseValue("true"), true);
-  for (const char* bad : {"", "abc", "1/0", "nan", "inf", "1/", "/2", "0.1x", "1/2/3"}) {
-    EXPECT_EQ(ParseValue(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-  }
+TEST(ParseValue, NumbersFractionsBooleansAndNames) {
+  EXPECT_EQ(ParseValue("0.03"), 0.03);
+  EXPECT_EQ(ParseValue("1/64"), 1.0 / 64);
+  EXPECT_TRUE(ParseValue("4096").is_number_integer());
+  EXPECT_EQ(ParseValue("true"), true);
+  // No numbers: the controller will say what it wants instead.
+  for (const char* text : {"", "int4", "1/0", "nan", "inf", "1/", "/2", "0.1x", "1/2/3"}) EXPECT_EQ(ParseValue(text), text);
 }
 
 TEST(EventParser, CutsEventsOutOfPiecesOfAnySize) {

@@ -1,6 +1,7 @@
 #include "services/ctl/render.h"
 
 #include <ctime>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +17,12 @@ std::string Text(const json& value) {
   if (value.is_string()) return Printable(value.get<std::string>());
   if (value.is_number_float()) return absl::StrFormat("%g", value.get<double>());
   return value.is_null() ? "-" : value.dump();
+}
+
+// Of a setting: none is "-", widths in a pair are joined.
+std::string Value(const json& value) {
+  if (!value.is_array()) return Text(value);
+  return absl::StrJoin(value, "..", [](std::string* out, const json& part) { *out += Text(part); });
 }
 
 std::string Field(const json& object, const char* name) { return object.contains(name) ? Text(object[name]) : "-"; }
@@ -44,13 +51,35 @@ std::string Bits(const json& model, const char* part) {
   return absl::StrFormat("%.2f", model.value("average_bits", json::object()).value(part, 0.0));
 }
 
+std::string Line(const json& difference) {
+  return absl::StrCat(Field(difference, "setting"), " ", Value(difference["from"]), " -> ", Value(difference["to"]));
+}
+
 std::string Changes(const json& revision) {
-  std::vector<std::string> changes;
-  for (const json& name : revision.value("changed", json::array())) {
-    const std::string key = name.get<std::string>();
-    changes.push_back(absl::StrCat(key, " ", Text(revision["before"][key]), " -> ", Text(revision["after"][key])));
+  const json differences = Differences(revision.value("before", json::object()), revision.value("after", json::object()));
+  return absl::StrJoin(differences, ", ", [](std::string* out, const json& difference) { *out += Line(difference); });
+}
+
+void Collect(const json& before, const json& after, const std::string& prefix, json& differences) {
+  std::set<std::string> names;
+  for (const json* side : {&before, &after}) {
+    if (!side->is_object()) continue;
+    for (const auto& [name, value] : side->items()) names.insert(name);
   }
-  return absl::StrJoin(changes, ", ");
+  for (const std::string& name : names) {
+    const json from = before.is_object() ? before.value(name, json()) : json(), to = after.is_object() ? after.value(name, json()) : json();
+    if (from == to) continue;
+    if (from.is_object() || to.is_object()) {
+      Collect(from, to, prefix + name + ".", differences);
+    } else {
+      differences.push_back({{"setting", prefix + name}, {"from", from}, {"to", to}});
+    }
+  }
+}
+
+std::string Arrow(const json& change) {
+  const std::string from = Field(change, "from"), to = Field(change, "to");
+  return from == to ? from : from + " -> " + to;
 }
 
 // An average beside τ: "<" marks what is under it.
@@ -113,7 +142,12 @@ std::string RenderTiers(const json& tiers, bool colour) {
 std::string RenderSettings(const json& answer, bool colour) {
   Table table({"SETTING", "VALUE"});
   const json settings = answer.value("settings", json::object());
-  for (const auto& [name, value] : settings.items()) table.Add({name, Text(value)});
+  for (const auto& [name, value] : settings.items()) {
+    if (!value.is_object()) table.Add({name, Value(value)});
+  }
+  for (const json& part : Differences(json::object(), {{"pins", settings.value("pins", json::object())}})) {
+    table.Add({Field(part, "setting"), Value(part["to"])});
+  }
   return absl::StrCat("revision ", Field(answer, "revision"), "\n", table.Text(colour));
 }
 
@@ -138,12 +172,42 @@ std::string RenderFlips(const json& answer, bool colour) {
   return table.Text(colour);
 }
 
+json Differences(const json& before, const json& after) {
+  json differences = json::array();
+  Collect(before, after, "", differences);
+  return differences;
+}
+
+std::string RenderDifferences(const json& differences, bool) {
+  std::string text;
+  for (const json& difference : differences) text += Line(difference) + "\n";
+  return text;
+}
+
+std::string RenderPlan(const json& change, bool colour) {
+  std::string text = RenderRevision(change) + "\n";
+  for (const json& model : change.value("plan", json::object()).value("models", json::array())) {
+    const json layers = model.value("layers", json::array());
+    const json bits = model.value("average_bits", json::object());
+    const auto mean = [&](const char* when, const char* part) { return bits.value(when, json::object()).value(part, 0.0); };
+    absl::StrAppendFormat(&text, "%s: %d of its layers would change at once; mean bits %.2f -> %.2f keys, %.2f -> %.2f values\n", ShortName(model),
+                          layers.size(), mean("before", "keys"), mean("after", "keys"), mean("before", "values"), mean("after", "values"));
+    if (layers.empty()) continue;
+    Table table({"LAYER", "KEYS", "VALUES"});
+    for (const json& layer : layers) {
+      table.Add({Field(layer, "layer"), Arrow(layer.value("keys", json::object())), Arrow(layer.value("values", json::object()))});
+    }
+    text += table.Text(colour);
+  }
+  return text;
+}
+
 std::string RenderRevision(const json& revision) {
   const std::string changes = Changes(revision);
   if (changes.empty()) return absl::StrCat("nothing to change (revision ", Field(revision, "revision"), ")");
-  const std::string reason = Field(revision, "reason");
-  return absl::StrCat(revision.value("dry_run", false) ? "would be revision " : "revision ", Field(revision, "revision"), ": ",
-                      changes, " (", Field(revision, "who"), reason.empty() ? "" : ": ", reason, ")");
+  const std::string who = Field(revision, "who"), reason = Field(revision, "reason");
+  const std::string by = who.empty() ? "" : absl::StrCat(" (", who, reason.empty() ? "" : ": ", reason, ")");
+  return absl::StrCat(revision.value("dry_run", false) ? "would be revision " : "revision ", Field(revision, "revision"), ": ", changes, by);
 }
 
 std::string RenderEvent(const std::string& name, const json& data) {

@@ -68,8 +68,31 @@ TEST(Render, RevisionsAreOneLine) {
   EXPECT_EQ(RenderRevision(revision), "revision 4: tau 0.022 -> 0.03 (me: more room?really)");
   revision["dry_run"] = true;
   EXPECT_EQ(RenderRevision(revision), "would be revision 4: tau 0.022 -> 0.03 (me: more room?really)");
-  revision["changed"] = json::array();
+  revision["after"] = revision["before"];
   EXPECT_EQ(RenderRevision(revision), "nothing to change (revision 4)");
+}
+
+TEST(Render, DifferencesLookIntoPins) {
+  const json before = {{"tau", 0.022}, {"frozen", false}, {"pins", {{"7", {{"keys", {"int2", "int8"}}, {"values", "int4"}}}}}};
+  json after = before;
+  after["tau"] = 0.03;
+  after["pins"] = {{"7", {{"keys", "int8"}, {"values", "int4"}}}, {"9", {{"keys", "fp16"}}}};
+  const json differences = Differences(before, after);
+  EXPECT_EQ(RenderDifferences(differences, false), "pins.7.keys int2..int8 -> int8\npins.9.keys - -> fp16\ntau 0.022 -> 0.03\n");
+  EXPECT_EQ(differences[1], json({{"setting", "pins.9.keys"}, {"from", nullptr}, {"to", "fp16"}}));
+  EXPECT_EQ(Differences(before, before), json::array());
+}
+
+TEST(Render, APlanShowsTheLayersThatWouldChange) {
+  const json change = {{"revision", 5}, {"dry_run", true}, {"who", "me"}, {"reason", ""}, {"before", {{"tau", 0.022}}}, {"after", {{"tau", 0.03}}},
+                       {"plan", {{"models", {{{"model", "0123456789abcdef"}, {"model_name", "M"},
+                                             {"average_bits", {{"before", {{"keys", 8.0}, {"values", 8.0}}}, {"after", {{"keys", 6.0}, {"values", 8.0}}}}},
+                                             {"layers", {{{"layer", 3}, {"keys", {{"from", "int8"}, {"to", "int4"}}}, {"values", {{"from", "int8"}, {"to", "int8"}}}}}}}}}}}};
+  EXPECT_EQ(RenderPlan(change, false),
+            "would be revision 5: tau 0.022 -> 0.03 (me)\n"
+            "M (0123456789ab): 1 of its layers would change at once; mean bits 8.00 -> 6.00 keys, 8.00 -> 8.00 values\n"
+            "LAYER  KEYS          VALUES\n"
+            "3      int8 -> int4  int8\n");
 }
 
 TEST(Render, Events) {
