@@ -41,6 +41,12 @@ class ChildProcess {
     Signal(SIGKILL);
     Wait();
   }
+  // Without waiting: whether it has ended by itself. Wait() still gives its exit code.
+  bool Ended() const {
+    siginfo_t info{};
+    return pid_ > 0 && waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+  }
+  pid_t pid() const { return pid_; }
   // Exit code; 128 + signal when one ended it.
   int Wait() {
     int status = 0;

@@ -1,5 +1,5 @@
 // A worker as the controller sees one: says hello, applies tier vectors, acknowledges. A process of its own, so that tests can
-// stop and kill it. Prints "applied EPOCH" after each vector. Usage: fake_worker TIERS_PORT NAME INCARNATION EPOCH
+// stop and kill it. Prints "applied EPOCH" after each vector. Usage: fake_worker TIERS_PORT NAME INCARNATION EPOCH [LAYERS]
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,13 +12,13 @@
 
 int main(int argc, char** argv) {
   using namespace stria;
-  if (argc != 5) return 2;
+  if (argc != 5 && argc != 6) return 2;
   TierHello hello;
   hello.worker = argv[2];
   hello.incarnation = std::strtoull(argv[3], nullptr, 10);
   hello.model = "fingerprint";
   hello.model_name = "Model";
-  hello.layers = 3;
+  hello.layers = argc == 6 ? static_cast<uint32_t>(std::atoi(argv[5])) : 3;
   hello.epoch = std::strtoull(argv[4], nullptr, 10);
 
   BusContext context;
