@@ -65,7 +65,7 @@ def test_tau_get_set_plan(stack):
     change = newest(stack)
     assert (change["who"], change["reason"], change["before"]["tau"], change["after"]["tau"]) == ("ada", "a test", before, 0.05)
     assert "tau = -1" in refused(stack, 2, "tau", "set", "--", "-1")
-    assert "tau = 'much'" in refused(stack, 2, "tau", "set", "much")
+    assert 'tau = "much"' in refused(stack, 2, "tau", "set", "much")
 
 
 def test_canary_rate(stack):
