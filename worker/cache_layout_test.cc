@@ -27,7 +27,7 @@ class SmolLm2Layout : public testing::Test {
     plan.layers.assign(layout.layers(), action);
     DemandList list;
     layout.AddPages(plan, {}, 0, tokens / kPageTokens, list);
-    layout.AddRings(list);
+    layout.AddRings(plan, list);
     double bytes = 0;
     for (const PageDemand& demand : list.demands()) bytes += double(demand.page_bytes) * demand.pages;
     return bytes;
@@ -36,7 +36,7 @@ class SmolLm2Layout : public testing::Test {
 
 TEST_F(SmolLm2Layout, Fp16IsTwoBytesAnElementAndTheRing) {
   const CacheLayout layout = Make(1);
-  EXPECT_EQ(Bytes(layout, Width::kFp16, 2048), 2.0 * layout.elements_per_token() * (2048 + kPageTokens));
+  EXPECT_EQ(Bytes(layout, Width::kFp16, 2048), 2.0 * layout.layers() * layout.layer_elements() * (2048 + kPageTokens));
 }
 
 TEST_F(SmolLm2Layout, Int4PagesAreAtLeast3AndAHalfTimesSmaller) {
