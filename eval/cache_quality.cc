@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "worker/sampler.h"
 
 namespace stria {
 namespace {
+
+constexpr size_t kPage = 64;
 
 struct Position {
   float kl, loss;
@@ -36,6 +39,12 @@ CacheQuality Summarise(const CacheVariant& variant, std::vector<Position> positi
   double bits = 0;
   for (const LayerAction& layer : variant.plan.layers) bits += (Bits(layer.keys) + Bits(layer.values)) / 2.0;
   quality.bits = bits / static_cast<double>(variant.plan.layers.size());
+  for (size_t first = 0; first < positions.size(); first += kPage) {
+    const auto page = std::span(positions).subspan(first, std::min(kPage, positions.size() - first));
+    double sum = 0;
+    for (const Position& position : page) sum += position.kl;
+    quality.page_kl.push_back(sum / static_cast<double>(page.size()));
+  }
   double deep = 0, loss = 0;
   for (const Position& position : positions) {
     quality.kl += position.kl;
@@ -58,6 +67,15 @@ CacheQuality Summarise(const CacheVariant& variant, std::vector<Position> positi
 }
 
 }  // namespace
+
+PairedDifference Compare(std::span<const double> a, std::span<const double> b) {
+  STRIA_CHECK(a.size() == b.size() && a.size() > 1);
+  const auto n = static_cast<double>(a.size());
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] - b[i];
+  for (size_t i = 0; i < a.size(); ++i) squares += std::pow(a[i] - b[i] - sum / n, 2);
+  return {sum / n, 1.96 * std::sqrt(squares / (n - 1) / n)};
+}
 
 double NextTokenKl(std::span<const float> p_logits, std::span<const float> q_logits) {
   return Kl(p_logits, LogSumExp(p_logits), q_logits, LogSumExp(q_logits));

@@ -19,6 +19,7 @@ struct CacheQuality {
   double kl_p99 = 0;      // over all positions
   double agreement = 0;   // share of positions whose best token is the same
   double perplexity = 0;  // of the text under this cache
+  std::vector<double> page_kl;  // mean of each 64 positions, text after text: alike for all caches, so they can be paired
 };
 
 // Results of `variants`, in order. The FP16 cache that all are compared with runs beside them.
@@ -26,6 +27,12 @@ absl::StatusOr<std::vector<CacheQuality>> MeasureCacheQuality(Transformer& trans
                                                               const TeacherForcingOptions& options,
                                                               std::span<const std::vector<int32_t>> texts,
                                                               std::span<const CacheVariant> variants);
+
+// Mean of the differences a − b of paired samples and half its 95 % interval, samples taken as independent.
+struct PairedDifference {
+  double mean = 0, half_width = 0;
+};
+PairedDifference Compare(std::span<const double> a, std::span<const double> b);
 
 // Σ p ln(p / q) of two rows of logits, in double.
 double NextTokenKl(std::span<const float> p_logits, std::span<const float> q_logits);

@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "worker/cache_layout.h"
+#include "worker/canary_probe.h"
 #include "worker/decode_cache.h"
 #include "worker/page_pool.h"
 #include "worker/sequence_cache.h"
@@ -26,6 +28,9 @@ class Group {
         layouts_(layouts),
         pool_(pool),
         decode_(layouts[0], options.target, options.threads, options.max_rows),
+        canary_(options.canary),
+        canary_from_(options.canary_from),
+        probe_(layouts[0], options.target, options.threads, /*seed=*/0, SystemClock()),
         residual_(size_t(options.max_rows) * model_.hidden),
         logits_(size_t(options.max_rows) * model_.vocab) {}
 
@@ -52,7 +57,9 @@ class Group {
     std::vector<int32_t> tokens, positions;
     std::vector<SequenceCache*> batch;
     std::vector<size_t> live;
-    for (size_t text = 0; text < texts.size(); ++text) {
+    for (size_t i = 0; i < texts.size(); ++i) {
+      // The probe reads the batch's first row, so texts take turns in front.
+      const size_t text = (position + i) % texts.size();
       if (position >= texts[text].size()) continue;
       live.push_back(text);
       for (size_t variant = 0; variant < variants_.size(); ++variant) {
@@ -64,11 +71,14 @@ class Group {
         positions.push_back(static_cast<int32_t>(position));
       }
     }
-    decode_.Begin(batch, nullptr);
+    const bool fires = canary_ && position >= canary_from_ &&
+                       probe_.Arm(std::span<SequenceCache* const>(batch).first(1), position);
+    decode_.Begin(batch, fires ? &probe_ : nullptr);
     transformer_.Embed(tokens, residual_.data());
     for (int layer = 0; layer < model_.layers; ++layer)
       transformer_.Layer(layer, RowRole::kDecode, positions, residual_.data(), decode_);
     decode_.End();
+    if (fires) canary_(first_text + live[0], static_cast<uint32_t>(position), probe_.Read(tiers));
     transformer_.Head(RowRole::kDecode, static_cast<int>(batch.size()), residual_.data(), logits_.data());
     const size_t stride = variants_.size() * model_.vocab;
 #pragma omp parallel for num_threads(threads_) schedule(dynamic)
@@ -84,6 +94,9 @@ class Group {
   PagePool& pool_;
   PageCounts counts_;
   DecodeCache decode_;
+  const CanarySink& canary_;
+  const uint32_t canary_from_;
+  CanaryProbe probe_;
   std::vector<float> residual_, logits_;
 };
 

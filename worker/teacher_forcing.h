@@ -12,6 +12,7 @@
 #include "kernels/target.h"
 #include "model/transformer/transformer.h"
 #include "proto/sequences.h"
+#include "proto/telemetry.h"
 
 namespace stria {
 
@@ -26,10 +27,16 @@ struct CacheVariant {
 // of one text come in order; different texts come from different threads.
 using LogitsSink = std::function<void(size_t text, uint32_t position, std::span<const float> logits)>;
 
+// A canary firing at `position` of a text, on its first variant alone. Readings are at the default reference length.
+using CanarySink = std::function<void(size_t text, uint32_t position, const CanaryFrame& frame)>;
+
 struct TeacherForcingOptions {
   Target target = BestTarget();
   int threads = 1;
   int max_rows = 64;  // that the transformer was made for; variants must not be more
+  // With a sink the canary fires at every step from position `canary_from` on, for one text of the group after the other.
+  CanarySink canary = {};
+  uint32_t canary_from = 0;
 };
 
 absl::Status TeacherForce(Transformer& transformer, const TeacherForcingOptions& options,
