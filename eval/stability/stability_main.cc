@@ -109,7 +109,7 @@ firing, so the noise is that of a worker with one stream). Every figure is over 
 The rules: EchoKV's (each firing takes the narrowest width whose moving average is under τ); plain hysteresis, which the default settings are; the vote of the last
 n firings; and bands and waits: average with α = %.2g, a layer widens after %u firings at (1 + %.2g)·τ or more, at once above
 %.3g·τ, narrows after %u firings under (1 − %.2g)·τ, and starts from the model's calibration (`eval/data/smollm2_calibration.json`,
-made from other texts) where there is one.
+made from other texts) where there is one. The numbers of bands and waits were chosen by these figures, on the same recording.
 
 ## One workload
 
