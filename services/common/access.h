@@ -1,13 +1,13 @@
 // Who may call an HTTP API: bearer tokens, each with a name for the record and a role.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/sha256.h"
+#include "services/common/bearer.h"
 
 namespace stria {
 
@@ -18,29 +18,24 @@ struct Caller {
   Role role = Role::kViewer;
 };
 
-// Holds digests, never the tokens.
 class TokenTable {
  public:
-  // One token a line: ROLE NAME TOKEN, where ROLE is viewer or operator; lines that are empty or begin with # are skipped. A semicolon
-  // ends a line too, for environment variables. InvalidArgument names the line and what is wrong with it, never the token.
+  // One token a line (ForEachSecretLine): ROLE NAME TOKEN, where ROLE is viewer or operator; a name has one role. InvalidArgument names
+  // the line and what is wrong with it, never the token.
   static absl::StatusOr<TokenTable> Parse(std::string_view text);
   // The file at `path`; NotFound when it cannot be read. A file that holds no token is InvalidArgument: it would lock everybody out.
   static absl::StatusOr<TokenTable> ReadFile(const std::string& path);
 
-  bool empty() const { return entries_.empty(); }
+  bool empty() const { return secrets_.empty(); }
 
-  // The caller behind an Authorization header, "Bearer TOKEN". The time taken depends on no token. Unauthenticated: no such header, or a
-  // token that is unknown.
+  // The caller behind an Authorization header, as BearerSecrets::OwnerOf.
   absl::StatusOr<Caller> Identify(std::string_view authorization) const;
 
-  static constexpr size_t kMinTokenBytes = 16;
-
  private:
-  struct Entry {
-    Sha256Digest digest;
-    Caller caller;
-  };
-  std::vector<Entry> entries_;
+  static constexpr char kNoun[] = "token";
+
+  BearerSecrets secrets_{kNoun};
+  std::map<std::string, Role> roles_;  // by name
 };
 
 }  // namespace stria
