@@ -304,10 +304,11 @@ TEST_F(EngineTest, TwoRequestsOfSixtyPercentBothFinish) {
 TEST_F(EngineTest, WhenPagesRunOutTheNewestOfTheLeastImportantGoes) {
   const CachePlan plan = Plain(Width::kFp16, Width::kFp16, 2);
   Make({.pool_bytes = 3 * (2 << 20)}, kLargePages);
-  // 16 rows of pages beside the rings; each sequence comes to need 6. Numbers: lower matters more.
+  // 16 rows of pages beside the rings; each sequence comes to need 6, for its last 63 steps, so that three need them together however
+  // far apart prefill let them begin. Numbers: lower matters more.
   const int priorities[] = {0, 5, 5, -1};
   for (uint64_t id = 1; id <= 4; ++id) {
-    StartSequence start = Request(id, 64, 64 * 5 + 1, plan);
+    StartSequence start = Request(id, 64, 64 * 6 - 1, plan);
     start.priority = priorities[id - 1];
     Start(start);
   }

@@ -63,7 +63,10 @@ inline I Broadcast4(const void* p) {  // four bytes, to every lane
 }
 inline I And(I a, I b) { return a & b; }
 inline I Or(I a, I b) { return a | b; }
-inline I Add(I a, I b) { return a + b; }
+inline I Add(I a, I b) {  // wraps: exponents of infinite and NaN inputs overflow, and are discarded
+  using U = uint32_t __attribute__((vector_size(16)));
+  return reinterpret_cast<I>(reinterpret_cast<U>(a) + reinterpret_cast<U>(b));
+}
 template <int n>
 I ShiftRight16(I a) {  // logical, each 16-bit half of a lane by itself
   using U = uint16_t __attribute__((vector_size(16)));
