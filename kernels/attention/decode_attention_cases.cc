@@ -1,7 +1,7 @@
-// One case table drives every (width of keys, width of values, shape, target, length) against the double
+// One case table drives every (width of keys, width of values, shape, path, length) against the double
 // reference over the same pages. The bounds are for reading alone; what a format itself costs is tested
 // beside it.
-#include "kernels/attention/decode_attention.h"
+#include "kernels/attention/decode_attention_cases.h"
 
 #include <gtest/gtest.h>
 
@@ -125,17 +125,6 @@ std::vector<float> Reference(const Cache& cache, const std::vector<float>& q) {
   return out;
 }
 
-std::vector<float> Attend(const AttentionShape& shape, Target target, int threads,
-                          const std::vector<SequenceKv>& kv, const std::vector<float>& q) {
-  const auto attention = DecodeAttention::Create(shape, target, threads);
-  std::vector<int> tokens;
-  for (const SequenceKv& s : kv) tokens.push_back(s.sealed_pages * kPageTokens + s.tail);
-  std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
-  attention->Plan(tokens);
-  attention->Run(kv.data(), q.data(), out.data(), kv.data());
-  return out;
-}
-
 // |a − b| / |b|, both as one vector.
 double RelativeError(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, norm = 0;
@@ -158,7 +147,7 @@ double ReadingBound(Width key_width, Width value_width) {
 const AttentionShape kShapes[] = {{1, 1, 16}, {6, 2, 64},  {4, 1, 80}, {7, 1, 128},
                                   {6, 1, 48}, {16, 1, 32}, {2, 2, 256}};
 
-TEST(DecodeAttentionTest, EqualsReferenceForEveryWidthShapeLengthAndTarget) {
+TEST(DecodeAttentionTest, EqualsReferenceForEveryWidthShapeLengthAndPath) {
   for (const AttentionShape& shape : kShapes) {
     const RandomNumbers random{uint64_t(shape.head_dim * 100 + shape.heads)};
     const std::vector<float> q = random.Queries(shape);
@@ -170,10 +159,10 @@ TEST(DecodeAttentionTest, EqualsReferenceForEveryWidthShapeLengthAndTarget) {
           const Cache cache =
               MakeCache(shape, tokens, random, [&](int) { return std::pair(key_width, value_width); });
           const std::vector<float> expected = Reference(cache, q);
-          for (Target target : AvailableTargets()) {
-            EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), expected),
+          for (const DecodePath& path : DecodePaths()) {
+            EXPECT_LT(RelativeError(path.attend(shape, {cache.View()}, q), expected),
                       ReadingBound(key_width, value_width))
-                << Name(target) << " keys " << Name(key_width) << " values " << Name(value_width)
+                << path.name << " keys " << Name(key_width) << " values " << Name(value_width)
                 << " head_dim " << shape.head_dim << " group " << shape.group() << " tokens " << tokens;
           }
         }
@@ -193,9 +182,9 @@ TEST(DecodeAttentionTest, MixedPagesAndAFullTail) {
   for (int tail : {0, 1, 64}) {
     cache.SetTail(tail, random, 23 * 64);
     const std::vector<float> expected = Reference(cache, q);
-    for (Target target : AvailableTargets()) {
-      EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), expected), 0.02)
-          << Name(target) << " tail " << tail;
+    for (const DecodePath& path : DecodePaths()) {
+      EXPECT_LT(RelativeError(path.attend(shape, {cache.View()}, q), expected), 0.02)
+          << path.name << " tail " << tail;
     }
   }
 }
@@ -216,17 +205,17 @@ TEST(DecodeAttentionTest, ReadingErrorIsSmallBesideTheFormats) {
     const double format_error = RelativeError(expected, exact);
     EXPECT_LT(format_error, previous / 3) << Name(width);
     previous = format_error;
-    for (Target target : AvailableTargets()) {
-      const double reading_error = RelativeError(Attend(shape, target, 1, {cache.View()}, q), expected);
-      RecordProperty(std::string(Name(target)) + "_" + Name(width),
+    for (const DecodePath& path : DecodePaths()) {
+      const double reading_error = RelativeError(path.attend(shape, {cache.View()}, q), expected);
+      RecordProperty(path.name + "_" + Name(width),
                      std::to_string(reading_error / format_error));
-      EXPECT_LT(reading_error, format_error / 4) << Name(target) << " " << Name(width);
+      EXPECT_LT(reading_error, format_error / 4) << path.name << " " << Name(width);
     }
   }
 }
 
-// What a sequence gets depends neither on its neighbours nor on the threads: bit for bit.
-TEST(DecodeAttentionTest, AloneAmongOthersAndOnTwoThreadsTheSameBits) {
+// What a sequence gets depends neither on its neighbours nor on who does the work: bit for bit.
+TEST(DecodeAttentionTest, AloneAmongOthersAndInTwinsTheSameBits) {
   const AttentionShape shape = {6, 2, 64};
   std::vector<Cache> caches;
   std::vector<std::vector<float>> queries;
@@ -243,14 +232,13 @@ TEST(DecodeAttentionTest, AloneAmongOthersAndOnTwoThreadsTheSameBits) {
     batch.push_back(caches[i].View());
     q.insert(q.end(), queries[i].begin(), queries[i].end());
   }
-  for (Target target : AvailableTargets()) {
-    const std::vector<float> one_thread = Attend(shape, target, 1, batch, q);
-    for (int threads : {2, 3})
-      EXPECT_EQ(Attend(shape, target, threads, batch, q), one_thread) << Name(target);
+  for (const DecodePath& path : DecodePaths()) {
+    const std::vector<float> together = path.attend(shape, batch, q);
+    for (const auto& twin : path.twins) EXPECT_EQ(twin(shape, batch, q), together) << path.name;
     for (int i : {0, 7, 31}) {
-      const std::vector<float> alone = Attend(shape, target, 1, {batch[i]}, queries[i]);
-      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), one_thread.begin() + i * alone.size()))
-          << Name(target) << " sequence " << i;
+      const std::vector<float> alone = path.attend(shape, {batch[i]}, queries[i]);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + i * alone.size()))
+          << path.name << " sequence " << i;
     }
   }
 }
@@ -269,9 +257,9 @@ TEST(DecodeAttentionTest, KeyChannelsWithALargeBias) {
   for (const auto& [width, bound] : {std::pair(Width::kInt4, 0.25), std::pair(Width::kInt2, 0.9)}) {
     const Cache cache =
         MakeCache(shape, tokens, key, value, [&](int) { return std::pair(width, Width::kFp16); });
-    for (Target target : AvailableTargets()) {
-      EXPECT_LT(RelativeError(Attend(shape, target, 1, {cache.View()}, q), exact), bound)
-          << Name(target) << Name(width);
+    for (const DecodePath& path : DecodePaths()) {
+      EXPECT_LT(RelativeError(path.attend(shape, {cache.View()}, q), exact), bound)
+          << path.name << Name(width);
     }
     // The same bits spent on one scale and middle per token.
     const float levels = static_cast<float>((1 << Bits(width)) - 1);
@@ -313,13 +301,13 @@ TEST(DecodeAttentionTest, NeedleAmong128KTokens) {
     cache.value_pages[tokens / 64 / 3] = found.value_pages[0];
     const std::vector<float> expected = Reference(cache, q);
     int i = 0;
-    for (Target target : {AvailableTargets().front(), BestTarget()}) {
-      const double error = RelativeError(Attend(shape, target, 2, {cache.View()}, q), expected);
-      EXPECT_LT(error, 0.02) << Name(target) << " " << tokens;
+    for (const DecodePath& path : {DecodePaths().front(), DecodePaths().back()}) {
+      const double error = RelativeError(path.attend(shape, {cache.View()}, q), expected);
+      EXPECT_LT(error, 0.02) << path.name << " " << tokens;
       if (tokens == 2048) {
         first_error[i++] = error;
       } else {
-        EXPECT_LT(error, 2 * first_error[i++] + 1e-3) << Name(target);
+        EXPECT_LT(error, 2 * first_error[i++] + 1e-3) << path.name;
       }
     }
   }
@@ -333,10 +321,10 @@ TEST(DecodeAttentionTest, HugeLogitsPickOneToken) {
       shape, 200, [](int, int t, int) { return t == 70 ? 200.0f : -200.0f + t; },  // logits of about ±4.8e5
       [&](int h, int t, int c) { return random.Value(h, t, c); },
       [](int) { return std::pair(Width::kFp16, Width::kFp16); });
-  for (Target target : AvailableTargets()) {
-    const std::vector<float> out = Attend(shape, target, 1, {cache.View()}, q);
+  for (const DecodePath& path : DecodePaths()) {
+    const std::vector<float> out = path.attend(shape, {cache.View()}, q);
     for (int c = 0; c < 64; ++c)
-      EXPECT_NEAR(out[c], ToFloat(ToHalf(random.Value(0, 70, c))), 1e-6) << Name(target);
+      EXPECT_NEAR(out[c], ToFloat(ToHalf(random.Value(0, 70, c))), 1e-6) << path.name;
   }
 }
 
@@ -354,17 +342,17 @@ TEST(DecodeAttentionTest, InfiniteAndNanInputsStayInTheirHead) {
           [&](int h, int t, int c) { return h == 0 && t == 3 && c == 4 ? bad : random.Key(h, t, c); },
           [&](int h, int t, int c) { return h == 0 && t == 5 && c == 6 ? bad : random.Value(h, t, c); },
           [&](int) { return std::pair(width, width); });
-      for (Target target : AvailableTargets()) {
-        const std::vector<float> out = Attend(shape, target, 1, {cache.View()}, q),
-                                 clean = Attend(shape, target, 1, {good.View()}, q);
-        EXPECT_FALSE(std::isfinite(out[6])) << Name(target) << " " << Name(width) << " " << bad;
+      for (const DecodePath& path : DecodePaths()) {
+        const std::vector<float> out = path.attend(shape, {cache.View()}, q),
+                                 clean = path.attend(shape, {good.View()}, q);
+        EXPECT_FALSE(std::isfinite(out[6])) << path.name << " " << Name(width) << " " << bad;
         EXPECT_TRUE(std::equal(out.begin() + 64, out.end(), clean.begin() + 64))
-            << Name(target) << " " << Name(width);
+            << path.name << " " << Name(width);
         std::vector<float> bad_q = q;
         bad_q[70] = bad;
-        const std::vector<float> bad_out = Attend(shape, target, 1, {good.View()}, bad_q);
+        const std::vector<float> bad_out = path.attend(shape, {good.View()}, bad_q);
         EXPECT_TRUE(std::equal(bad_out.begin(), bad_out.begin() + 64, clean.begin()))
-            << Name(target) << " " << Name(width);
+            << path.name << " " << Name(width);
       }
     }
   }
