@@ -36,7 +36,7 @@ struct Lane {
 
   bool SameCollective(const Lane& other) const {
     return name == other.name && mask == other.mask && finish == other.finish && site.line() == other.site.line() &&
-           std::strcmp(site.file_name(), other.site.file_name()) == 0;
+           (site.file_name() == other.site.file_name() || std::strcmp(site.file_name(), other.site.file_name()) == 0);
   }
 };
 
