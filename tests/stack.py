@@ -64,7 +64,8 @@ def wait_for(what: str, condition, seconds: float = 60):
 class Stack:
     """Workers are called "worker", "worker1", "worker2", …"""
 
-    def __init__(self, folder: pathlib.Path, worker_flags: tuple[str, ...] = (), scheduler_flags: tuple[str, ...] = (), workers: int = 1):
+    def __init__(self, folder: pathlib.Path, worker_flags: tuple[str, ...] = (), scheduler_flags: tuple[str, ...] = (),
+                 controller_flags: tuple[str, ...] = (), workers: int = 1):
         self.folder = folder
         (self.api_port, self.controller_port, self.sequences_port, self.telemetry_port, self.tiers_port,
          *worker_ports) = free_ports(5 + workers)
@@ -75,6 +76,7 @@ class Stack:
         self.worker_http = f"http://127.0.0.1:{self.worker_port}"
         self.worker_flags = worker_flags
         self.scheduler_flags = scheduler_flags
+        self.controller_flags = controller_flags
         self.processes: dict[str, subprocess.Popen] = {}
 
     def command(self, name: str) -> list[str]:
@@ -82,7 +84,7 @@ class Stack:
         return {
             "controller": [str(BIN / "controller/controller"), "--http-port", str(self.controller_port),
                            "--telemetry-port", str(self.telemetry_port), "--tiers-port", str(self.tiers_port),
-                           "--state", str(self.folder / "controller.db")],
+                           "--state", str(self.folder / "controller.db"), *self.controller_flags],
             **{worker: [str(BIN / "worker/worker"), *model, "--http-port", str(port),
                         "--scheduler", f"tcp://127.0.0.1:{self.sequences_port}",
                         "--controller-telemetry", f"tcp://127.0.0.1:{self.telemetry_port}",

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "services/common/zap_gate.h"
 
 namespace stria {
 namespace {
@@ -42,6 +43,12 @@ absl::Status SetText(void* socket, int option, const std::string& value, const c
   if (zmq_setsockopt(socket, option, value.data(), value.size()) == 0) return absl::OkStatus();
   // The value may be a secret: only its name is told.
   return absl::InvalidArgumentError(absl::StrCat("ZeroMQ option ", name, ": ", zmq_strerror(errno)));
+}
+
+absl::Status CheckSafe(const std::string& endpoint, const std::string& host, const BusSecurity& security) {
+  if (IsLoopback(host) || !security.secret_key.empty() || security.insecure) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(endpoint, " is not loopback: it needs CURVE keys, or --insecure on a network that you trust"));
 }
 
 int TypeOf(BusSocket::Type type) {
@@ -87,9 +94,13 @@ absl::Status Configure(void* socket, BusSocket::Type type, const BusOptions& opt
   }
   const BusSecurity& security = options.security;
   if (security.secret_key.empty()) return absl::OkStatus();
+  STRIA_ASSIGN_OR_RETURN(const std::string public_key, PublicKeyOf(security.secret_key));
   STRIA_RETURN_IF_ERROR(SetText(socket, ZMQ_CURVE_SECRETKEY, security.secret_key, "CURVE_SECRETKEY"));
-  if (server) return set(ZMQ_CURVE_SERVER, 1, "CURVE_SERVER");
-  STRIA_RETURN_IF_ERROR(SetText(socket, ZMQ_CURVE_PUBLICKEY, security.public_key, "CURVE_PUBLICKEY"));
+  if (server) {
+    STRIA_RETURN_IF_ERROR(SetText(socket, ZMQ_ZAP_DOMAIN, "stria", "ZAP_DOMAIN"));
+    return set(ZMQ_CURVE_SERVER, 1, "CURVE_SERVER");
+  }
+  STRIA_RETURN_IF_ERROR(SetText(socket, ZMQ_CURVE_PUBLICKEY, public_key, "CURVE_PUBLICKEY"));
   return SetText(socket, ZMQ_CURVE_SERVERKEY, security.server_key, "CURVE_SERVERKEY");
 }
 
@@ -124,11 +135,16 @@ int SendPart(void* socket, std::string_view part, int flags) {
 
 }  // namespace
 
-BusContext::BusContext() : handle_(zmq_ctx_new()) {
+BusContext::BusContext(std::optional<PublicKeys> allowed) : handle_(zmq_ctx_new()) {
   STRIA_CHECK(handle_ != nullptr);
+  if (allowed) gate_ = std::make_unique<ZapGate>(handle_, *std::move(allowed));
 }
 
+uint64_t BusContext::refused_peers() const { return gate_ == nullptr ? 0 : gate_->refused(); }
+
 BusContext::~BusContext() {
+  zmq_ctx_shutdown(handle_);
+  gate_.reset();
   while (zmq_ctx_term(handle_) != 0 && errno == EINTR) {
   }
 }
@@ -155,10 +171,8 @@ absl::StatusOr<std::unique_ptr<BusSocket>> BusSocket::Bind(BusContext& context, 
                                                            const BusOptions& options) {
   const std::string host = HostOf(endpoint);
   if (host.empty()) return absl::InvalidArgumentError(absl::StrCat("not an address to bind, tcp://ADDRESS:PORT: ", endpoint));
-  if (!IsLoopback(host) && options.security.secret_key.empty() && !options.security.insecure) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(endpoint, " is not loopback: binding it needs CURVE keys, or --insecure on a network that you trust"));
-  }
+  STRIA_RETURN_IF_ERROR(CheckSafe(endpoint, host, options.security));
+  STRIA_CHECK(options.security.secret_key.empty() || context.gated());  // without a gate libzmq lets every key in
   STRIA_ASSIGN_OR_RETURN(std::unique_ptr<BusSocket> socket, Open(context, type, options, /*server=*/true));
   // Only for such an address: otherwise an IPv4 one would be reported, and bound, in its IPv6 form.
   if (host.find(':') != std::string::npos) STRIA_RETURN_IF_ERROR(SetOption(socket->handle_, ZMQ_IPV6, 1, "IPV6"));
@@ -174,9 +188,9 @@ absl::StatusOr<std::unique_ptr<BusSocket>> BusSocket::Bind(BusContext& context, 
 
 absl::StatusOr<std::unique_ptr<BusSocket>> BusSocket::Connect(BusContext& context, Type type, const std::string& endpoint,
                                                               const BusOptions& options) {
-  if (HostOf(endpoint).empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("not an address to connect to, tcp://HOST:PORT: ", endpoint));
-  }
+  const std::string host = HostOf(endpoint);
+  if (host.empty()) return absl::InvalidArgumentError(absl::StrCat("not an address to connect to, tcp://HOST:PORT: ", endpoint));
+  STRIA_RETURN_IF_ERROR(CheckSafe(endpoint, host, options.security));
   STRIA_ASSIGN_OR_RETURN(std::unique_ptr<BusSocket> socket, Open(context, type, options, /*server=*/false));
   STRIA_RETURN_IF_ERROR(SetOption(socket->handle_, ZMQ_IPV6, 1, "IPV6"));  // a name may resolve to either
   if (zmq_connect(socket->handle_, endpoint.c_str()) != 0) {

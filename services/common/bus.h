@@ -14,28 +14,37 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "proto/codec.h"
+#include "services/common/curve.h"
 #include "services/common/frame_channel.h"
 
 namespace stria {
 
+class ZapGate;
+
+inline constexpr char kPeersRefusedHelp[] = "Handshakes of peers whose CURVE key is not on the list.";
+
 // libzmq's context with one I/O thread: one per process, outlives its sockets.
 class BusContext {
  public:
-  BusContext();
+  // With a list, bound sockets that have a CURVE key let in the peers with one of these keys, and nobody else.
+  explicit BusContext(std::optional<PublicKeys> allowed = std::nullopt);
   ~BusContext();
   BusContext(const BusContext&) = delete;
   BusContext& operator=(const BusContext&) = delete;
   void* handle() const { return handle_; }
+  bool gated() const { return gate_ != nullptr; }
+  uint64_t refused_peers() const;  // handshakes with a key that is not on the list
 
  private:
   void* handle_;
+  std::unique_ptr<ZapGate> gate_;
 };
 
-// CURVE keys are Z85 text of 40 characters. A bound socket needs its own pair, a connecting one also the server's public key.
+// How a socket proves who it is. With a secret key the link is encrypted and a peer without one gets nothing.
 struct BusSecurity {
-  bool insecure = false;  // the operator said that a plain socket off loopback is fine
-  std::string public_key, secret_key;
-  std::string server_key;
+  bool insecure = false;   // the operator said that a plain socket off loopback is fine
+  std::string secret_key;  // this process's; binding with one needs a context with a list of allowed keys (checked)
+  std::string server_key;  // connecting: the public key of the process that is dialled
 };
 
 struct BusOptions {
@@ -65,7 +74,7 @@ class BusSocket final : public FrameChannel {
  public:
   enum class Type { kRouter, kDealer, kPub, kSub };
 
-  // "tcp://ADDRESS:PORT"; port 0 or * lets the kernel choose, see endpoint(). PermissionDenied for an address off loopback without
+  // "tcp://ADDRESS:PORT"; port 0 or * lets the kernel choose, see endpoint(). Both: PermissionDenied for an address off loopback without
   // keys or `insecure`; InvalidArgument and Unavailable name the endpoint. SUB takes everything.
   static absl::StatusOr<std::unique_ptr<BusSocket>> Bind(BusContext& context, Type type, const std::string& endpoint,
                                                          const BusOptions& options = {});

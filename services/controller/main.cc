@@ -22,6 +22,7 @@
 #include "services/common/bus.h"
 #include "services/common/bus_listener.h"
 #include "services/common/config.h"
+#include "services/common/curve_flags.h"
 #include "services/common/http_server.h"
 #include "services/common/log.h"
 #include "services/common/metrics.h"
@@ -47,6 +48,7 @@ struct Flags {
   std::vector<std::string> calibrations;
   bool put_damaged_state_aside = false;
   std::string tokens_file;
+  CurveFlags curve;
 };
 
 constexpr char kTokensVariable[] = "STRIA_CONTROLLER_TOKENS";
@@ -65,6 +67,7 @@ void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--tokens-file", flags->tokens_file,
                  absl::StrCat("who may use the admin API: lines ROLE NAME TOKEN, the role viewer or operator; or the same in the environment as ",
                               kTokensVariable));
+  AddCurveServerFlags(app, &flags->curve);
 }
 
 absl::StatusOr<TokenTable> ReadTokens(const Flags& flags) {
@@ -94,9 +97,9 @@ absl::StatusOr<OpenedStore> OpenState(const Flags& flags) {
 }
 
 absl::StatusOr<std::unique_ptr<BusSocket>> BindForWorkers(BusContext& bus, BusSocket::Type type, const Flags& flags,
-                                                          uint16_t port) {
+                                                          const CurveSetup& curve, uint16_t port) {
   BusOptions options;
-  options.security.insecure = flags.insecure;
+  options.security = curve.Server(flags.insecure);
   return BusSocket::Bind(bus, type, absl::StrCat("tcp://", flags.workers_bind, ":", port), options);
 }
 
@@ -137,14 +140,15 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   for (const std::string& path : flags.calibrations) {
     STRIA_ASSIGN_OR_RETURN(calibrations.emplace_back(), ReadCalibration(path));
   }
+  STRIA_ASSIGN_OR_RETURN(const CurveSetup curve, LoadCurveServer(flags.curve));
   STRIA_ASSIGN_OR_RETURN(OpenedStore opened, OpenState(flags));
 
-  BusContext bus;
+  BusContext bus(curve.peers);
   boost::asio::io_context io(1);
   STRIA_ASSIGN_OR_RETURN(std::unique_ptr<BusSocket> telemetry_socket,
-                         BindForWorkers(bus, BusSocket::Type::kSub, flags, flags.telemetry_port));
+                         BindForWorkers(bus, BusSocket::Type::kSub, flags, curve, flags.telemetry_port));
   STRIA_ASSIGN_OR_RETURN(std::unique_ptr<BusSocket> tiers_socket,
-                         BindForWorkers(bus, BusSocket::Type::kRouter, flags, flags.tiers_port));
+                         BindForWorkers(bus, BusSocket::Type::kRouter, flags, curve, flags.tiers_port));
   HttpServerOptions http_options;
   http_options.address = flags.bind;
   http_options.port = flags.http_port;
@@ -173,7 +177,11 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   ServiceRoutes routes;
   routes.metrics = &registry;
   routes.config_json = EffectiveConfigJson(app);
-  routes.before_metrics = MakeControllerMetrics(registry, loop);
+  prometheus::Counter& refused = registry.Counter("stria_controller_peers_refused_total", kPeersRefusedHelp);
+  routes.before_metrics = [&, update = MakeControllerMetrics(registry, loop)] {
+    update();
+    AdvanceTo(refused, static_cast<double>(bus.refused_peers()));
+  };
   routes.ready = [&] { return loop.state_status(); };
   AddServiceRoutes(*server, routes);
   AddAdminRoutes(*server, loop, events, tokens, listening);

@@ -8,6 +8,7 @@
 #include "controller/settings.h"
 #include "services/ctl/completion.h"
 #include "services/ctl/exit_codes.h"
+#include "services/ctl/key_files.h"
 #include "services/ctl/man_page.h"
 
 namespace stria {
@@ -153,6 +154,10 @@ void CommandLine::AddTexts() {
   CLI::App* completion = app_.add_subcommand("completion", "a script that completes striactl's commands in a shell");
   completion->add_option("SHELL", shell_, "which one")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   completion->callback([this] { text_ = [this] { return CompletionScript(app_, shell_); }; });
+  CLI::App* keys = app_.add_subcommand("keys", "new CURVE keys for scheduler, controller and workers, as files; asks no controller");
+  keys->add_option("FOLDER", folder_, "where to; none of the files may be there yet")->required();
+  keys->add_option("--worker", key_names_, "name of a worker's key, once for each; workers may share one")->capture_default_str();
+  keys->callback([this] { text_ = [this] { return WriteKeyFiles(folder_, key_names_); }; });
   app_.add_subcommand("man", "this manual: striactl man | man -l -")->callback([this] { text_ = [this] { return ManPage(app_); }; });
 }
 

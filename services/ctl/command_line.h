@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/status/statusor.h"
 #include "services/ctl/commands.h"
 
 namespace stria {
@@ -23,6 +24,8 @@ struct GlobalFlags {
 // After parsing exactly one of the two is set: an action that talks to the controller, or a text that needs none.
 class CommandLine {
  public:
+  using Text = std::function<absl::StatusOr<std::string>()>;
+
   CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
@@ -31,7 +34,7 @@ class CommandLine {
   const GlobalFlags& global() const { return global_; }
   ChangeFlags& change() { return change_; }
   const std::function<int(Commands&)>& action() const { return action_; }
-  const std::function<std::string()>& text() const { return text_; }
+  const Text& text() const { return text_; }
 
  private:
   using Action = std::function<int(Commands&)>;
@@ -48,15 +51,15 @@ class CommandLine {
   CLI::App app_{"Reads and changes a running Stria controller", "striactl"};
   GlobalFlags global_;
   ChangeFlags change_;
-  std::string name_, value_, model_, file_, keys_, values_, shell_;
-  std::vector<std::string> assignments_;
+  std::string name_, value_, model_, file_, keys_, values_, shell_, folder_;
+  std::vector<std::string> assignments_, key_names_ = {"worker"};
   uint32_t layer_ = 0;
   std::vector<uint32_t> layers_;
   std::optional<uint64_t> from_, to_, revision_;
   uint64_t limit_ = 1000;
   bool firings_ = false;
   Action action_;
-  std::function<std::string()> text_;
+  Text text_;
 };
 
 }  // namespace stria

@@ -52,7 +52,9 @@ int Main(int argc, char** argv) {
   CommandLine line;
   if (const std::optional<int> code = ParseFlags(line.app(), argc, argv)) return *code;
   if (line.text()) {
-    std::fputs(line.text()().c_str(), stdout);
+    const absl::StatusOr<std::string> text = line.text()();
+    if (!text.ok()) return Fail(text.status());
+    std::fputs(text->c_str(), stdout);
     return kExitOk;
   }
   if (line.change().who.empty()) line.change().who = Whoami();

@@ -19,6 +19,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "services/common/bus.h"
 #include "services/common/config.h"
+#include "services/common/curve_flags.h"
 #include "services/common/http_server.h"
 #include "services/common/log.h"
 #include "services/common/metrics.h"
@@ -41,6 +42,7 @@ struct Flags {
   uint32_t queue_limit = 1024, queue_limit_per_key = 0, assumed_new_tokens = 1024;
   double queue_timeout = 60, deadline = 0, worker_timeout = 20, drain_seconds = 30;
   uint64_t max_body_bytes = uint64_t{4} << 20;
+  CurveFlags curve;
 };
 
 void AddFlags(CLI::App& app, Flags* flags) {
@@ -60,6 +62,7 @@ void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--assumed-length", flags->assumed_new_tokens, "tokens planned for where a request gives no limit")->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--drain-seconds", flags->drain_seconds, "after SIGTERM, for streams to end")->capture_default_str()->check(CLI::Range(0.0, 86400.0));
   AddBytesOption(app, "--max-body-bytes", &flags->max_body_bytes, "of one request");
+  AddCurveServerFlags(app, &flags->curve);
 }
 
 Duration FromSeconds(double seconds) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)); }
@@ -124,11 +127,12 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   }
 
   STRIA_ASSIGN_OR_RETURN(const ApiKeys keys, LoadKeys(flags.api_keys_file));
+  STRIA_ASSIGN_OR_RETURN(const CurveSetup curve, LoadCurveServer(flags.curve));
   RaiseFileLimit();
-  BusContext bus;
+  BusContext bus(curve.peers);
   boost::asio::io_context io(1);
   BusOptions bus_options;
-  bus_options.security.insecure = flags.insecure;
+  bus_options.security = curve.Server(flags.insecure);
   STRIA_ASSIGN_OR_RETURN(std::unique_ptr<BusSocket> socket,
                          BusSocket::Bind(bus, BusSocket::Type::kRouter,
                                          absl::StrCat("tcp://", flags.workers_bind, ":", flags.workers_port), bus_options));
@@ -158,7 +162,11 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   ServiceRoutes routes;
   routes.metrics = &registry;
   routes.config_json = EffectiveConfigJson(app);
-  routes.before_metrics = [&] { metrics.Update(dispatcher.brain().stats()); };
+  prometheus::Counter& refused = registry.Counter("stria_scheduler_peers_refused_total", kPeersRefusedHelp);
+  routes.before_metrics = [&] {
+    metrics.Update(dispatcher.brain().stats());
+    AdvanceTo(refused, static_cast<double>(bus.refused_peers()));
+  };
   routes.health = [&] { return api.Serving(); };
   routes.ready = [&] { return api.Ready(); };
   AddServiceRoutes(*server, routes);

@@ -15,6 +15,7 @@
 #include "model/transformer/transformer.h"
 #include "services/common/bus.h"
 #include "services/common/config.h"
+#include "services/common/curve_flags.h"
 #include "services/common/log.h"
 #include "services/common/process.h"
 #include "services/worker/sequences_json.h"
@@ -24,6 +25,9 @@
 
 namespace stria {
 namespace {
+
+// No turn of a sound engine takes as long; then the process calls itself dead, so that it is restarted.
+constexpr Duration kHungStep = std::chrono::minutes(2);
 
 struct Flags {
   std::string model, model_name, name;
@@ -36,6 +40,7 @@ struct Flags {
   int threads = 0;
   double grace_seconds = 30, drain_seconds = 30;
   EngineOptions engine;
+  CurveFlags curve;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -61,6 +66,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(3.0, 86400.0));  // it speaks once a second
   app.add_option("--drain-seconds", flags.drain_seconds, "on SIGTERM: what running sequences are given to end")
       ->check(CLI::Range(0.0, 86400.0));
+  AddCurveClientFlags(app, &flags.curve);
 }
 
 absl::StatusOr<Target> TargetOf(const std::string& isa) {
@@ -80,12 +86,15 @@ struct Sockets {
   std::unique_ptr<BusSocket> sequences, tiers, telemetry;
 
   static absl::StatusOr<Sockets> Open(BusContext& context, const Flags& flags, const WorkerIdentity& identity) {
-    BusOptions options;
-    options.routing_id = PeerId(identity.name, identity.incarnation);
+    STRIA_ASSIGN_OR_RETURN(const CurveSetup curve, LoadCurveClient(flags.curve));
+    BusOptions scheduler, controller;
+    STRIA_ASSIGN_OR_RETURN(scheduler.security, curve.Client("scheduler", flags.curve.insecure));
+    STRIA_ASSIGN_OR_RETURN(controller.security, curve.Client("controller", flags.curve.insecure));
+    scheduler.routing_id = controller.routing_id = PeerId(identity.name, identity.incarnation);
     Sockets sockets;
-    STRIA_ASSIGN_OR_RETURN(sockets.sequences, BusSocket::Connect(context, BusSocket::Type::kDealer, flags.scheduler, options));
-    STRIA_ASSIGN_OR_RETURN(sockets.tiers, BusSocket::Connect(context, BusSocket::Type::kDealer, flags.tiers, options));
-    STRIA_ASSIGN_OR_RETURN(sockets.telemetry, BusSocket::Connect(context, BusSocket::Type::kPub, flags.telemetry));
+    STRIA_ASSIGN_OR_RETURN(sockets.sequences, BusSocket::Connect(context, BusSocket::Type::kDealer, flags.scheduler, scheduler));
+    STRIA_ASSIGN_OR_RETURN(sockets.tiers, BusSocket::Connect(context, BusSocket::Type::kDealer, flags.tiers, controller));
+    STRIA_ASSIGN_OR_RETURN(sockets.telemetry, BusSocket::Connect(context, BusSocket::Type::kPub, flags.telemetry, controller));
     return sockets;
   }
 };
@@ -168,6 +177,7 @@ absl::Status Serve(Flags flags, const std::string& config_json, const Logger& lo
   const auto wait = [&](Duration most) { WaitReadable({sockets.sequences.get(), sockets.tiers.get()}, tasks.fd(), most); };
   WorkerLoop loop({*engine, sequences, tiers, telemetry, tasks, worker_metrics, clock, log, wait});
 
+  http->set_health([&loop] { return loop.Health(kHungStep); });
   http->set_describe([&engine] { return SequencesJson(*engine); });
   running = &loop;
   http->set_phase(WorkerPhase::kServing);

@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<WorkerHttp>> WorkerHttp::Start(Options options, c
   ServiceRoutes routes;
   routes.metrics = &metrics;
   routes.config_json = std::move(options.config_json);
+  routes.health = [self] { return self->Health(); };
   routes.ready = [self] { return self->Ready(); };
   AddServiceRoutes(*http->server_, std::move(routes));
   http->server_->Route("GET", "/debug/sequences", [self](HttpExchange& exchange) { return self->DebugSequences(exchange); });

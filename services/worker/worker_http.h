@@ -10,6 +10,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/common/http_server.h"
 #include "services/common/metrics.h"
@@ -35,9 +36,12 @@ class WorkerHttp {
   void set_phase(WorkerPhase phase) { phase_ = phase; }
   // What /debug/sequences answers. Called on the loop's thread, through `tasks`. Set before kServing.
   void set_describe(std::function<std::string()> describe) { describe_ = std::move(describe); }
+  // What /health answers from kServing on; OK while loading. Called on the HTTP thread. Set before kServing.
+  void set_health(std::function<absl::Status()> health) { health_ = std::move(health); }
 
  private:
   explicit WorkerHttp(LoopTasks& tasks) : tasks_(tasks) {}
+  absl::Status Health() const { return phase_ == WorkerPhase::kLoading || !health_ ? absl::OkStatus() : health_(); }
   absl::Status Ready() const;
   boost::asio::awaitable<void> DebugSequences(HttpExchange& exchange);
 
@@ -47,6 +51,7 @@ class WorkerHttp {
   std::unique_ptr<StopSignals> signals_;
   std::atomic<WorkerPhase> phase_ = WorkerPhase::kLoading;
   std::function<std::string()> describe_;
+  std::function<absl::Status()> health_;
   std::thread thread_;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace stria {
 namespace {
 
@@ -11,6 +13,7 @@ constexpr Duration kHandOverLimit = std::chrono::seconds(5);
 }  // namespace
 
 bool WorkerLoop::RunOnce() {
+  last_round_ = parts_.clock.Now();
   parts_.tasks.RunAll();
   parts_.sequences.TakeCommands();
   parts_.tiers.TakeAndApply();
@@ -53,6 +56,13 @@ void WorkerLoop::Drain() {
   drain_started_ = parts_.clock.Now();
   parts_.sequences.Drain();
   parts_.log.Info("draining");
+}
+
+absl::Status WorkerLoop::Health(Duration limit) const {
+  const Duration silent = parts_.clock.Now() - last_round_.load();
+  if (silent <= limit) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the step loop has not come round for ", std::chrono::duration_cast<std::chrono::seconds>(silent).count(), " s"));
 }
 
 Duration WorkerLoop::TimeToNextTick() const {

@@ -3,8 +3,10 @@
 // and calls the engine.
 #pragma once
 
+#include <atomic>
 #include <functional>
 
+#include "absl/status/status.h"
 #include "base/clock.h"
 #include "services/common/log.h"
 #include "services/worker/loop_tasks.h"
@@ -30,7 +32,7 @@ class WorkerLoop {
     const Logger& log;
     std::function<void(Duration)> wait;
   };
-  explicit WorkerLoop(Parts parts) : parts_(std::move(parts)) {}
+  explicit WorkerLoop(Parts parts) : parts_(std::move(parts)), last_round_(parts_.clock.Now()) {}
 
   // Until Drain, and then until the last sequence has ended and is acknowledged. After `drain_limit` those that still run are
   // handed over to other workers, for which the scheduler gets a few seconds.
@@ -39,6 +41,8 @@ class WorkerLoop {
   bool RunOnce();
   // On the loop's thread (post it): takes no more sequences, Run ends when those that run have ended.
   void Drain();
+  // Liveness, on any thread: Unavailable when the loop has not come round for `limit`, as when a step hangs. It wakes once a second.
+  absl::Status Health(Duration limit) const;
 
  private:
   Duration TimeToNextTick() const;
@@ -48,6 +52,7 @@ class WorkerLoop {
   Parts parts_;
   bool draining_ = false, handed_over_ = false;
   MonotonicTime drain_started_;
+  std::atomic<MonotonicTime> last_round_;
 };
 
 }  // namespace stria

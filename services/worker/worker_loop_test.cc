@@ -217,6 +217,26 @@ TEST_F(WorkerLoopTest, MetricsFollowTheEngine) {
   }
 }
 
+TEST_F(WorkerLoopTest, ALoopThatHangsIsNotAlive) {
+  clock_.Advance(seconds(100));
+  EXPECT_TRUE(absl::IsUnavailable(loop_->Health(seconds(60))));
+  loop_->RunOnce();
+  clock_.Advance(seconds(60));
+  EXPECT_TRUE(loop_->Health(seconds(60)).ok());
+  clock_.Advance(seconds(1));
+  EXPECT_NE(loop_->Health(seconds(60)).message().find("61 s"), std::string::npos);
+
+  WorkerHttp::Options options;
+  options.on_stop = [] {};
+  auto http = WorkerHttp::Start(options, metrics_, tasks_);
+  ASSERT_TRUE(http.ok()) << http.status();
+  HttpClient client("127.0.0.1", (*http)->port(), 20);
+  (*http)->set_health([] { return absl::UnavailableError("hangs"); });
+  EXPECT_EQ(client.Get("/health")->status, 200) << "while it loads";
+  (*http)->set_phase(WorkerPhase::kServing);
+  EXPECT_EQ(client.Get("/health")->status, 503);
+}
+
 TEST_F(WorkerLoopTest, HttpLooksIntoTheEngineThroughTheLoop) {
   WorkerHttp::Options options;
   options.config_json = "{\"a\":1}";
