@@ -1,0 +1,172 @@
+"""Conversion of a layer's attention to multi-head latent attention with decoupled rotary keys.
+
+A token's keys (before rotation) and values y = (k, v) become one vector: `rank` latent channels, ordered by importance,
+so that any first d of them serve, and d_R rotary channels, which are rotated by position and never cut.
+
+Rotary part. A pair of key channels of one frequency is a complex number per KV head; combinations of the heads within
+one frequency commute with the rotation. Each frequency's principal combinations are candidates, and the d_R/2 that lose
+most when they stop turning are kept, over all frequencies. What is not kept is read as if it were rotated by the mean
+of exp(-i θ distance) under the squared attention: that factor, shrinkage included, goes into the query.
+
+Latent part. The rest of the keys and all values, in the metric of what an error does to the layer's output
+(training/convert/statistics.py), by principal components. Around the mean: a constant in every key changes no softmax,
+and a constant in every value is a constant of the output. Biases need no other care for the same reason, and QK norms
+none because the vector is made from the normed keys.
+"""
+
+import dataclasses
+
+import torch
+import torch.nn.functional as F
+
+
+@dataclasses.dataclass
+class Conversion:
+    """One layer. E = 2·G·D, R = all latent channels, d_R rotary ones; float32 but for the frequencies."""
+
+    down: torch.Tensor  # [R + d_R, E]: of (k, v), latent channels first; rotary ones in rotate-half order
+    down_bias: torch.Tensor  # [R + d_R]
+    query: torch.Tensor  # [H, R + d_R, D]: of a head's query before rotation
+    value_up: torch.Tensor  # [G, D, R]: a head's output of its average of latents
+    value_bias: torch.Tensor  # [hidden]: added to the layer's attention output
+    frequencies: torch.Tensor  # [d_R / 2] float64
+    importance: torch.Tensor  # [R]: loss, in the metric, of leaving the channel out
+
+    @property
+    def rank(self):
+        return len(self.importance)
+
+    def cut(self, rank):
+        """The same conversion with its first `rank` channels only."""
+        keep = torch.cat([torch.arange(rank), torch.arange(self.rank, len(self.down))])
+        return dataclasses.replace(
+            self,
+            down=self.down[keep],
+            down_bias=self.down_bias[keep],
+            query=self.query[:, keep],
+            value_up=self.value_up[..., :rank],
+            importance=self.importance[:rank],
+        )
+
+    def project(self, k, v, rank):
+        """(latent [B, T, rank], rotary [B, T, d_R] not yet rotated) of k, v [B, G, T, D]."""
+        y = torch.cat([k.transpose(1, 2).flatten(2), v.transpose(1, 2).flatten(2)], dim=-1)
+        latent = F.linear(y, self.down[:rank], self.down_bias[:rank])
+        return latent, F.linear(y, self.down[self.rank :], self.down_bias[self.rank :])
+
+    def queries(self, q, rank):
+        """(for the latent part [B, H, T, rank], for the rotary part [B, H, T, d_R] not yet rotated)."""
+        return q @ self.query[:, :rank].mT, q @ self.query[:, self.rank :].mT
+
+    def outputs(self, averages, rank):
+        """[B, H, T, D] of each head's average of latents [B, H, T, rank]."""
+        grouped = averages.unflatten(1, (len(self.value_up), -1))
+        return (grouped @ self.value_up[:, None, :, :rank].mT).flatten(1, 2)
+
+
+def complex_matrix(z):
+    """The real [..., 2m, 2n] that acts on rotate-half vectors as the complex [..., m, n] does on complex ones."""
+    return torch.cat([torch.cat([z.real, -z.imag], -1), torch.cat([z.imag, z.real], -1)], -2)
+
+
+def symmetric_root(matrix, floor=1e-9):
+    """(root, inverse of the root), eigenvalues raised to `floor` times the largest."""
+    values, vectors = torch.linalg.eigh(matrix)
+    values = values.clamp_min(floor * values[-1].clamp_min(1e-30)).sqrt()
+    return vectors * values @ vectors.mT, vectors / values @ vectors.mT
+
+
+@dataclasses.dataclass
+class RotaryChoice:
+    keep: torch.Tensor  # [d_R/2, G, D/2] complex: kept number = Σ over heads and pairs
+    rebuild: torch.Tensor  # [G, D/2, d_R/2] complex: what the kept ones say of the keys
+    frequencies: torch.Tensor
+
+
+def choose_rotary(config, frequencies, statistics, pairs):
+    """The `pairs` combinations of heads that lose most when their rotation is frozen at its mean."""
+    groups, half = config.kv_heads, config.head_dim // 2
+    moments = statistics.moments[: config.kv_width, : config.kv_width] / statistics.weight
+    moments = moments.view(groups, 2, half, groups, 2, half)
+    # E[k_g conj(k_h)] of each frequency, from the real moments of (a, b), k = a + i b.
+    same = torch.arange(half)
+    m = moments[:, :, same, :, :, same]  # [half, G, 2, G, 2]
+    covariance = torch.complex(
+        m[:, :, 0, :, 0] + m[:, :, 1, :, 1], m[:, :, 1, :, 0] - m[:, :, 0, :, 1]
+    )
+    energy = torch.diagonal(statistics.queries, dim1=1, dim2=2)  # [H, D]
+    energy = energy[:, :half] + energy[:, half:]
+    variance = (1 - statistics.rotations.abs().square()).clamp_min(1e-6)
+    metric = (energy * variance).view(groups, -1, half).sum(1).T.clamp_min(1e-30)  # [half, G]
+    root = metric.sqrt().to(covariance.dtype)
+    values, vectors = torch.linalg.eigh(root[:, :, None] * covariance * root[:, None, :])  # ascending
+    order = values.flatten().argsort(descending=True)[:pairs].sort().values  # by frequency
+    frequency, component = order // groups, order % groups
+    keep = torch.zeros(pairs, groups, half, dtype=covariance.dtype)
+    rebuild = torch.zeros(groups, half, pairs, dtype=covariance.dtype)
+    index = torch.arange(pairs)
+    u = vectors[frequency, :, component]  # [pairs, G]
+    keep[index, :, frequency] = u.conj() * root[frequency]
+    rebuild[:, frequency, index] = (u / root[frequency]).T
+    return RotaryChoice(keep, rebuild, frequencies[frequency])
+
+
+def pairwise(keep, groups, half):
+    """[d_R, G·D] real, of keys in rotate-half order per head, of keep [d_R/2, G, D/2]."""
+    real = complex_matrix(keep.flatten(1))  # columns: all heads' first halves, then all second halves
+    return real.view(-1, 2, groups, half).transpose(1, 2).flatten(1)
+
+
+def convert_layer(model, layer, statistics, rotary, attention_weighted=True):
+    """The Conversion of one layer with d_R = `rotary` (even, at most n_kv·D).
+
+    attention_weighted=False: every error counts alike (the statistics should then be unweighted too).
+    """
+    c = model.config
+    groups, half, width = c.kv_heads, c.head_dim // 2, c.kv_width
+    if rotary % 2 or not 0 <= rotary <= width:
+        raise ValueError(f"d_R must be even and from 0 to {width}, not {rotary}")
+    choice = choose_rotary(c, model.frequencies, statistics, rotary // 2)
+    keep = pairwise(choice.keep, groups, half)  # [d_R, G·D]
+    rebuild = complex_matrix(choice.rebuild.flatten(0, 1))  # rows: all first halves, then all second halves
+    rebuild = rebuild.view(2, groups, half, -1).transpose(0, 1).reshape(width, -1)  # [G·D, d_R]
+    rest = torch.eye(2 * width, dtype=torch.float64)
+    rest[:width, :width] -= rebuild @ keep
+
+    # A query through the mean rotation: score ≈ (turn q)ᵀ k. YaRN's factor is on both sides of a rotation.
+    turn = complex_matrix(torch.diag_embed(statistics.rotations.conj())) * model.rope_scale**2  # [H, D, D]
+    turned = (turn @ statistics.queries @ turn.mT).view(groups, -1, c.head_dim, c.head_dim).sum(1)
+    metric = torch.eye(2 * width, dtype=torch.float64)
+    if attention_weighted:
+        metric[:width, :width] = torch.block_diag(*turned)
+        metric[width:, width:] = statistics.values
+    root, inverse = symmetric_root(metric)
+
+    mean = statistics.moments[:-1, -1] / statistics.weight
+    covariance = statistics.moments[:-1, :-1] / statistics.weight - mean[:, None] * mean[None, :]
+    covariance = rest @ covariance @ rest.mT
+    importance, axes = torch.linalg.eigh(root @ covariance @ root)
+    rank = 2 * width - rotary
+    importance, axes = importance.flip(0)[:rank], axes.flip(1)[:, :rank]
+    # Channels of unit variance: halves hold them whatever the metric's size.
+    spread = importance.clamp_min(1e-6 * importance[0]).sqrt()
+    latent_down = (axes / spread).mT @ root @ rest  # [R, E]
+    up = inverse @ (axes * spread)  # [E, R]
+    down = torch.cat([latent_down, torch.cat([keep, torch.zeros(rotary, width)], 1)])
+    bias = torch.cat([-latent_down @ mean, torch.zeros(rotary, dtype=torch.float64)])
+
+    group_of = torch.arange(c.heads) // (c.heads // groups)
+    key_up = up[:width].view(groups, c.head_dim, rank)[group_of]  # [H, D, R]
+    # Re(conj(q) rebuild kept) = Re(conj(conj(rebuild) q) kept)
+    per_frequency = choice.rebuild.conj()[group_of].permute(0, 2, 1)  # [H, d_R/2, D/2]
+    query = torch.cat([key_up.mT @ turn, complex_matrix(per_frequency)], dim=1)
+    value_up = up[width:].view(groups, c.head_dim, rank)
+    w_o = model.layer(layer, "attn_output.weight").double()
+    value_bias = w_o @ mean[width:].view(groups, c.head_dim)[group_of].flatten()
+    parts = (t.float() for t in (down, bias, query, value_up, value_bias))
+    return Conversion(*parts, choice.frequencies, importance.float())
+
+
+def convert(model, statistics, rotary, attention_weighted=True):
+    """A Conversion per layer, from training.convert.statistics.collect."""
+    return [convert_layer(model, layer, s, rotary, attention_weighted) for layer, s in enumerate(statistics)]
