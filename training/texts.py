@@ -1,4 +1,4 @@
-"""Calibration and measurement texts as token contexts: GSM8K and τ-bench dialogues (JSON lines), as eval/texts.h joins them."""
+"""Texts as token contexts: GSM8K and τ-bench dialogues (JSON lines), joined as eval/texts.h does."""
 
 import json
 
