@@ -10,6 +10,8 @@ import dataclasses
 
 import torch
 
+from training.convert.latent import VectorMaps
+
 PAGE = 64
 
 
@@ -136,7 +138,7 @@ class Latent:
 
     @property
     def output_bias(self):
-        return self.conversion.value_bias
+        return self.conversion.output_bias
 
     def attend(self, reader, q, k, v, anchor):
         del anchor
@@ -146,9 +148,7 @@ class Latent:
         sealed = seal(keys, self.bits, -2)
         values, sealed_values = keys[..., : self.rank], None if sealed is None else sealed[..., : self.rank]
         stored = Stored(keys, values, sealed, sealed_values, latent=self)
-        latent_q, rotary_q = c.queries(q, self.rank)
-        queries = torch.cat([latent_q, reader.rotary.rotate(rotary_q, c.frequencies)], dim=-1)
-        return c.outputs(reader.read(queries, stored), self.rank), stored
+        return c.attend(reader, q, stored, self.rank, c.frequencies), stored
 
     def bits_per_token(self, config):
         del config
@@ -157,17 +157,23 @@ class Latent:
 
 @dataclasses.dataclass(frozen=True)
 class Inherit:
-    """Reads the anchor's cache: as it is (the paper's inheritance), or through linear maps (training/depth/maps.py)."""
+    """Reads the anchor's cache: as it is (the paper's inheritance), or through linear maps (training/depth/)."""
 
     maps: object = None
-    output_bias = None
+
+    @property
+    def output_bias(self):
+        return self.maps.output_bias if self.maps else None
 
     def attend(self, reader, q, k, v, anchor):
         del k, v
         if anchor is None:
             raise ValueError("the first layer cannot inherit: no layer is before it")
+        if (anchor.latent is not None) != isinstance(self.maps, VectorMaps):
+            raise ValueError("a latent anchor is inherited through maps of its vectors, a plain one is not")
         if anchor.latent is not None:
-            raise ValueError("a layer that inherits from a latent layer is not supported")
+            frequencies = anchor.latent.conversion.frequencies
+            return self.maps.attend(reader, q, anchor, anchor.latent.rank, frequencies), anchor
         read = self.maps.apply(reader.rotary, anchor) if self.maps else anchor
         return reader.read(reader.rotary.rotate(q), read), anchor
 

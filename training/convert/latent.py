@@ -21,30 +21,53 @@ import torch.nn.functional as F
 
 
 @dataclasses.dataclass
-class Conversion:
-    """One layer. E = 2·G·D, R = all latent channels, d_R rotary ones; float32 but for the frequencies."""
+class VectorMaps:
+    """How a layer reads vectors of R latent and d_R rotary channels: its own, or its anchor's."""
 
-    down: torch.Tensor  # [R + d_R, E]: of (k, v), latent channels first; rotary ones in rotate-half order
-    down_bias: torch.Tensor  # [R + d_R]
-    query: torch.Tensor  # [H, R + d_R, D]: of a head's query before rotation
+    query: torch.Tensor  # [H, R + d_R, D]: of a head's query before rotation; rotary channels in rotate-half order
     value_up: torch.Tensor  # [G, D, R]: a head's output of its average of latents
     value_bias: torch.Tensor  # [hidden]: added to the layer's attention output
-    frequencies: torch.Tensor  # [d_R / 2] float64
-    importance: torch.Tensor  # [R]: loss, in the metric, of leaving the channel out
 
     @property
     def rank(self):
-        return len(self.importance)
+        return self.value_up.shape[-1]
+
+    @property
+    def output_bias(self):
+        return self.value_bias
+
+    def _kept(self, rank):
+        return torch.cat([torch.arange(rank), torch.arange(self.rank, self.query.shape[1])])
 
     def cut(self, rank):
-        """The same conversion with its first `rank` channels only."""
-        keep = torch.cat([torch.arange(rank), torch.arange(self.rank, len(self.down))])
+        """The same with the first `rank` latent channels only."""
         return dataclasses.replace(
-            self,
-            down=self.down[keep],
-            down_bias=self.down_bias[keep],
-            query=self.query[:, keep],
-            value_up=self.value_up[..., :rank],
+            self, query=self.query[:, self._kept(rank)], value_up=self.value_up[..., :rank]
+        )
+
+    def attend(self, reader, q, vectors, rank, frequencies):
+        """[B, H, T, D] of queries [B, H, T, D] over stored vectors of `rank` latent channels (cache.Stored)."""
+        latent, rotary = q @ self.query[:, :rank].mT, q @ self.query[:, self.rank :].mT
+        averages = reader.read(torch.cat([latent, reader.rotary.rotate(rotary, frequencies)], -1), vectors)
+        grouped = averages.unflatten(1, (len(self.value_up), -1))
+        return (grouped @ self.value_up[:, None, :, :rank].mT).flatten(1, 2)
+
+
+@dataclasses.dataclass
+class Conversion(VectorMaps):
+    """One layer's vectors and how it reads them. E = 2·G·D; float32 but for the frequencies."""
+
+    down: torch.Tensor  # [R + d_R, E]: of (k, v), latent channels first
+    down_bias: torch.Tensor  # [R + d_R]
+    frequencies: torch.Tensor  # [d_R / 2] float64
+    importance: torch.Tensor  # [R]: loss, in the metric, of leaving the channel out
+
+    def cut(self, rank):
+        kept = self._kept(rank)
+        return dataclasses.replace(
+            super().cut(rank),
+            down=self.down[kept],
+            down_bias=self.down_bias[kept],
             importance=self.importance[:rank],
         )
 
@@ -53,15 +76,6 @@ class Conversion:
         y = torch.cat([k.transpose(1, 2).flatten(2), v.transpose(1, 2).flatten(2)], dim=-1)
         latent = F.linear(y, self.down[:rank], self.down_bias[:rank])
         return latent, F.linear(y, self.down[self.rank :], self.down_bias[self.rank :])
-
-    def queries(self, q, rank):
-        """(for the latent part [B, H, T, rank], for the rotary part [B, H, T, d_R] not yet rotated)."""
-        return q @ self.query[:, :rank].mT, q @ self.query[:, self.rank :].mT
-
-    def outputs(self, averages, rank):
-        """[B, H, T, D] of each head's average of latents [B, H, T, rank]."""
-        grouped = averages.unflatten(1, (len(self.value_up), -1))
-        return (grouped @ self.value_up[:, None, :, :rank].mT).flatten(1, 2)
 
 
 def complex_matrix(z):
@@ -117,6 +131,36 @@ def pairwise(keep, groups, half):
     return real.view(-1, 2, groups, half).transpose(1, 2).flatten(1)
 
 
+def mean_rotation(model, statistics):
+    """[H, D, D] float64: score ≈ (turn q)ᵀ k for keys that stand still. YaRN's factor is on both sides of a rotation."""
+    return complex_matrix(torch.diag_embed(statistics.rotations.conj())) * model.rope_scale**2
+
+
+def real_rebuild(rebuild):
+    """[G·D, d_R] real of `rebuild` [G, D/2, d_R/2] complex, rows in rotate-half order per head."""
+    groups, half, _ = rebuild.shape
+    real = complex_matrix(rebuild.flatten(0, 1))  # rows: all first halves, then all second halves
+    return real.view(2, groups, half, -1).transpose(0, 1).reshape(2 * groups * half, -1)
+
+
+def vector_maps(model, layer, turn, up, rebuild, value_mean):
+    """VectorMaps of a layer whose (k, v) ≈ up · latent, with k + rebuild · rotary and v + value_mean.
+
+    turn: mean_rotation. up [E, R]. rebuild [G, D/2, d_R/2] complex. value_mean [G·D]. All float64.
+    """
+    c, width = model.config, model.config.kv_width
+    group_of = torch.arange(c.heads) // (c.heads // c.kv_heads)
+    key_up = up[:width].view(c.kv_heads, c.head_dim, -1)[group_of]  # [H, D, R]
+    # Re(conj(q) rebuild kept) = Re(conj(conj(rebuild) q) kept)
+    rotary_query = complex_matrix(rebuild.conj()[group_of].permute(0, 2, 1))
+    w_o = model.layer(layer, "attn_output.weight").double()
+    return VectorMaps(
+        query=torch.cat([key_up.mT @ turn, rotary_query], dim=1).float(),
+        value_up=up[width:].view(c.kv_heads, c.head_dim, -1).float(),
+        value_bias=(w_o @ value_mean.view(c.kv_heads, c.head_dim)[group_of].flatten()).float(),
+    )
+
+
 def convert_layer(model, layer, statistics, rotary, attention_weighted=True):
     """The Conversion of one layer with d_R = `rotary` (even, at most n_kv·D).
 
@@ -128,13 +172,11 @@ def convert_layer(model, layer, statistics, rotary, attention_weighted=True):
         raise ValueError(f"d_R must be even and from 0 to {width}, not {rotary}")
     choice = choose_rotary(c, model.frequencies, statistics, rotary // 2)
     keep = pairwise(choice.keep, groups, half)  # [d_R, G·D]
-    rebuild = complex_matrix(choice.rebuild.flatten(0, 1))  # rows: all first halves, then all second halves
-    rebuild = rebuild.view(2, groups, half, -1).transpose(0, 1).reshape(width, -1)  # [G·D, d_R]
+    rebuild = real_rebuild(choice.rebuild)
     rest = torch.eye(2 * width, dtype=torch.float64)
     rest[:width, :width] -= rebuild @ keep
 
-    # A query through the mean rotation: score ≈ (turn q)ᵀ k. YaRN's factor is on both sides of a rotation.
-    turn = complex_matrix(torch.diag_embed(statistics.rotations.conj())) * model.rope_scale**2  # [H, D, D]
+    turn = mean_rotation(model, statistics)
     turned = (turn @ statistics.queries @ turn.mT).view(groups, -1, c.head_dim, c.head_dim).sum(1)
     metric = torch.eye(2 * width, dtype=torch.float64)
     if attention_weighted:
@@ -155,16 +197,14 @@ def convert_layer(model, layer, statistics, rotary, attention_weighted=True):
     down = torch.cat([latent_down, torch.cat([keep, torch.zeros(rotary, width)], 1)])
     bias = torch.cat([-latent_down @ mean, torch.zeros(rotary, dtype=torch.float64)])
 
-    group_of = torch.arange(c.heads) // (c.heads // groups)
-    key_up = up[:width].view(groups, c.head_dim, rank)[group_of]  # [H, D, R]
-    # Re(conj(q) rebuild kept) = Re(conj(conj(rebuild) q) kept)
-    per_frequency = choice.rebuild.conj()[group_of].permute(0, 2, 1)  # [H, d_R/2, D/2]
-    query = torch.cat([key_up.mT @ turn, complex_matrix(per_frequency)], dim=1)
-    value_up = up[width:].view(groups, c.head_dim, rank)
-    w_o = model.layer(layer, "attn_output.weight").double()
-    value_bias = w_o @ mean[width:].view(groups, c.head_dim)[group_of].flatten()
-    parts = (t.float() for t in (down, bias, query, value_up, value_bias))
-    return Conversion(*parts, choice.frequencies, importance.float())
+    maps = vector_maps(model, layer, turn, up, choice.rebuild, mean[width:])
+    return Conversion(
+        **vars(maps),
+        down=down.float(),
+        down_bias=bias.float(),
+        frequencies=choice.frequencies,
+        importance=importance.float(),
+    )
 
 
 def convert(model, statistics, rotary, attention_weighted=True):

@@ -14,6 +14,7 @@ import dataclasses
 import torch
 
 from training.cache import Stored
+from training.depth.latent_maps import solve
 
 
 def to_complex(x):
@@ -31,6 +32,7 @@ def joint(k, v):
 class FullMap:
     matrix: torch.Tensor  # [E, E]
     bias: torch.Tensor  # [E]
+    output_bias = None
 
     def apply(self, rotary, stored):
         groups, dim = stored.keys.shape[1], stored.keys.shape[3]
@@ -58,6 +60,7 @@ class AbsorbedMap:
     keys: torch.Tensor  # [D/2, G, G] complex: follower's head from anchor's heads
     values: torch.Tensor  # [G, D, D]
     value_bias: torch.Tensor  # [G, D]
+    output_bias = None
 
     def apply(self, rotary, stored):
         del rotary  # the key map commutes with it
@@ -98,13 +101,8 @@ class PairStatistics:
         self.gram += (a * weights[:, None]).T @ a
         self.cross += (a * weights[:, None]).T @ b
 
-    def _solve(self, gram, cross, ridge):
-        scale = torch.diagonal(gram).mean()
-        eye = torch.eye(len(gram), dtype=gram.dtype)
-        return torch.linalg.solve(gram + ridge * scale * eye, cross)
-
     def full(self, ridge=1e-4):
-        solution = self._solve(self.gram, self.cross, ridge)[:, :-1].T.float()
+        solution = solve(self.gram, self.cross, ridge)[:, :-1].T.float()
         return FullMap(solution[:, :-1].contiguous(), solution[:, -1].contiguous())
 
     def absorbed(self, ridge=1e-4):
@@ -118,12 +116,12 @@ class PairStatistics:
 
         gram, cross = complex_moments(self.gram), complex_moments(self.cross)
         # Σ_a conj(a) a' K[b, a'] = Σ_a conj(a) b for each b.
-        keys = torch.stack([self._solve(g, x, ridge).T for g, x in zip(gram, cross)]).to(torch.complex64)
+        keys = torch.stack([solve(g, x, ridge).T for g, x in zip(gram, cross)]).to(torch.complex64)
         values, biases = [], []
         for head in range(c.kv_heads):
             rows = torch.arange(width + head * c.head_dim, width + (head + 1) * c.head_dim)
             rows = torch.cat([rows, torch.tensor([2 * width])])
-            solution = self._solve(self.gram[rows][:, rows], self.cross[rows][:, rows[:-1]], ridge)
+            solution = solve(self.gram[rows][:, rows], self.cross[rows][:, rows[:-1]], ridge)
             values.append(solution[:-1].T)
             biases.append(solution[-1])
         return AbsorbedMap(keys, torch.stack(values).float(), torch.stack(biases).float())
