@@ -10,7 +10,7 @@
 // token.
 #pragma once
 
-#include <utility>
+#include <type_traits>
 
 #include "kernels/format/page_layout.h"
 #include "kernels/simd/simd.h"
@@ -31,6 +31,10 @@ struct alignas(64) FoldedWeights {
   float base[kMaxHeads];
 };
 
+// Bytes of them that a row of codes takes.
+template <int bits>
+constexpr int kRowWeights = 4 * (8 / bits) * (bits == 8 ? 2 : 1);
+
 // w [G, w_stride], inner numbers each. Signed weights are keys' (the query), unsigned ones values'
 // (probabilities).
 template <int bits, int G, bool is_signed>
@@ -43,15 +47,18 @@ void FoldScales(const uint8_t* slice, const uint8_t* ahead, int inner, const flo
   alignas(64) float scaled[G][kMaxHeadDim];
   F largest[G], base[G];
   for (int g = 0; g < G; ++g) largest[g] = base[g] = Set(0.0f);
-  for (int i = 0; i < inner; i += kLanes) {
-    const F scale = LoadHalf(scales + i), middle = LoadHalf(middles + i);
-    if (i % 16 == 0) Prefetch(ahead + 4 * i);
-    for (int g = 0; g < G; ++g) {
-      const F x = Load(w + g * w_stride + i);
-      const F y = x * scale;
-      Store(scaled[g] + i, y);
-      largest[g] = Max(largest[g], Abs(y));
-      base[g] = Fma(x, middle, base[g]);
+  for (int i = 0; i < inner; i += 16) {
+    Prefetch(ahead + 4 * i);
+    for (int v = 0; v < kRowVectors; ++v) {
+      const int at = i + v * kLanes;
+      const F scale = LoadHalf(scales + at), middle = LoadHalf(middles + at);
+      for (int g = 0; g < G; ++g) {
+        const F x = Load(w + g * w_stride + at);
+        const F y = x * scale;
+        Store(scaled[g] + at, y);
+        largest[g] = Max(largest[g], is_signed ? Abs(y) : y);
+        base[g] = Fma(x, middle, base[g]);
+      }
     }
   }
   for (int g = 0; g < G; ++g) {
@@ -68,7 +75,7 @@ void FoldScales(const uint8_t* slice, const uint8_t* ahead, int inner, const flo
       if constexpr (bits < 8) StoreLowBytes<is_signed>(out.weights[g] + i, rounded);
     }
     out.step[g] = max * (1.0f / kLargest);
-    out.base[g] = ReduceAdd(base[g]) - out.step[g] * kCentre * ReduceAdd(ToFloat(sum));
+    out.base[g] = ReduceAdd(Fma(Set(-kCentre * out.step[g]), ToFloat(sum), base[g]));
   }
 }
 
@@ -83,8 +90,7 @@ template <int kVectors, int G>
   }
 }
 
-// sums[v][g] += the dot products of row `row` in kBlocks blocks, 8-bit codes: 16-bit products of even and odd
-// bytes.
+// sums[v][g] += the dot products of one row of 8-bit codes: 16-bit products of even and odd bytes.
 template <int G, int kVectors>
 [[gnu::always_inline]] inline void AddRowOfBytes(const I (&raw)[kVectors], const uint8_t* weights, int stride,
                                                  Sums<kVectors, G>& sums) {
@@ -99,10 +105,10 @@ template <int G, int kVectors>
   }
 }
 
-// The same for the codes of one place of 2- or 4-bit codes.
+// The same for 2- or 4-bit codes, from `place` on. `start`: the sums are not set yet.
 template <int bits, int place, int G, bool is_signed, int kVectors>
-[[gnu::always_inline]] inline void AddPlace(const I (&raw)[kVectors], const uint8_t* weights, int stride,
-                                            Sums<kVectors, G>& sums) {
+[[gnu::always_inline]] inline void AddRowOfPlaces(const I (&raw)[kVectors], const uint8_t* weights, int stride,
+                                                  bool start, Sums<kVectors, G>& sums) {
   const I mask = SetWord(0x01010101 * ((1 << bits) - 1));
   I code[kVectors];
   for (int v = 0; v < kVectors; ++v)
@@ -110,33 +116,43 @@ template <int bits, int place, int G, bool is_signed, int kVectors>
   for (int g = 0; g < G; ++g) {
     const I weight = Broadcast4(weights + g * stride + place * 4);
     for (int v = 0; v < kVectors; ++v) {
-      sums[v][g] = is_signed ? DotBytes(sums[v][g], code[v], weight) : DotBytes(sums[v][g], weight, code[v]);
+      const I u8 = is_signed ? code[v] : weight, s8 = is_signed ? weight : code[v];
+      sums[v][g] = start ? DotBytes(u8, s8) : DotBytes(sums[v][g], u8, s8);
     }
   }
+  if constexpr (place + 1 < 8 / bits)
+    AddRowOfPlaces<bits, place + 1, G, is_signed>(raw, weights, stride, false, sums);
 }
 
-// sums[v][g] += Σ weight · code over rows [begin, end) of kBlocks blocks.
+// A code matrix of at most kMaxHeadDim inner numbers, and how many of its rows one sum takes (simd_avx2.h).
+template <int bits, bool is_signed>
+struct RowLimits {
+  static constexpr int kMost = kMaxHeadDim * bits / 32;
+  static constexpr int kMaxProduct = ((1 << bits) - 1) * (is_signed ? 127 : 255);
+  static constexpr int kSafe = bits == 8 ? kMost : DotsPerSum(kMaxProduct, is_signed) / (8 / bits);
+  static constexpr bool kOneSum = kSafe >= kMost;
+  static constexpr int kPerSum = 4;  // else: few enough to be unrolled
+  static_assert(kOneSum || kPerSum <= kSafe);
+};
+
+// sums[v][g] += Σ weight · code over `rows` rows of kBlocks blocks.
 template <int bits, int G, bool is_signed, int kBlocks>
 [[gnu::always_inline]] inline void AddRows(const uint8_t* codes, const uint8_t* ahead, int block_bytes,
-                                           int begin, int end, const FoldedWeights& w,
+                                           int rows, const uint8_t* weights, bool start,
                                            Sums<kBlocks * kRowVectors, G>& sums) {
   constexpr int kVectors = kBlocks * kRowVectors;
-  constexpr int kRowWeights = 4 * (8 / bits) * (bits == 8 ? 2 : 1);  // bytes of weights that a row takes
-  constexpr int kStride = sizeof(w.weights[0]);
-  for (int row = begin; row < end; ++row) {
+  constexpr int kStride = sizeof(FoldedWeights::weights[0]);
+  for (int row = 0; row < rows; ++row) {
     for (int block = 0; block < kBlocks; ++block) Prefetch(ahead + block * block_bytes + row * 64);
     I raw[kVectors];
     for (int v = 0; v < kVectors; ++v) {
       raw[v] = LoadBytes(codes + (v / kRowVectors) * block_bytes + row * 64 + (v % kRowVectors) * 4 * kLanes);
     }
-    const uint8_t* weights = w.weights[0] + row * kRowWeights;
+    const uint8_t* of_row = weights + row * kRowWeights<bits>;
     if constexpr (bits == 8) {
-      AddRowOfBytes<G>(raw, weights, kStride, sums);
+      AddRowOfBytes<G>(raw, of_row, kStride, sums);
     } else {
-      [&]<int... place>(std::integer_sequence<int, place...>) {
-        (AddPlace<bits, place, G, is_signed>(raw, weights, kStride, sums), ...);
-      }
-      (std::make_integer_sequence<int, 8 / bits>{});
+      AddRowOfPlaces<bits, 0, G, is_signed>(raw, of_row, kStride, start && row == 0, sums);
     }
   }
 }
@@ -146,25 +162,26 @@ template <int bits, int G, bool is_signed, int kBlocks>
 template <int bits, int G, bool is_signed, int kBlocks>
 void AddCodeDotsOfBlocks(const uint8_t* codes, const uint8_t* ahead, int rows, const FoldedWeights& w,
                          float* out, int out_stride) {
+  using Limits = RowLimits<bits, is_signed>;
   constexpr int kVectors = kBlocks * kRowVectors;
-  constexpr int kMostRows = kMaxHeadDim / kGroupInner;
-  constexpr int kMaxProduct = ((1 << bits) - 1) * (is_signed ? 127 : 255);
-  constexpr int kRowsPerSum = bits == 8 ? kMostRows : DotsPerSum(kMaxProduct) / (8 / bits);
-  static_assert(kRowsPerSum > 0);
   Sums<kVectors, G> total;
   SetZero<kVectors, G>(total);
-  if constexpr (kRowsPerSum >= kMostRows) {
-    AddRows<bits, G, is_signed, kBlocks>(codes, ahead, rows * 64, 0, rows, w, total);
+  if constexpr (Limits::kOneSum) {
+    AddRows<bits, G, is_signed, kBlocks>(codes, ahead, rows * 64, rows, w.weights[0], false, total);
   } else {
-    for (int begin = 0; begin < rows; begin += kRowsPerSum) {
-      const int end = begin + kRowsPerSum < rows ? begin + kRowsPerSum : rows;
+    const auto add = [&](int row, auto count) __attribute__((always_inline)) {
+      asm volatile("" : "+m"(total));  // leaves the registers to the rows' sums
       Sums<kVectors, G> sums;
-      SetZero<kVectors, G>(sums);
-      AddRows<bits, G, is_signed, kBlocks>(codes, ahead, rows * 64, begin, end, w, sums);
+      AddRows<bits, G, is_signed, kBlocks>(codes + row * 64, ahead + row * 64, rows * 64, count,
+                                           w.weights[0] + row * kRowWeights<bits>, true, sums);
       for (int v = 0; v < kVectors; ++v) {
-        for (int g = 0; g < G; ++g) total[v][g] = Add(total[v][g], Widen(sums[v][g]));
+        for (int g = 0; g < G; ++g) total[v][g] = Add(total[v][g], Widen<is_signed>(sums[v][g]));
       }
-    }
+    };
+    const int whole = rows / Limits::kPerSum * Limits::kPerSum;
+    for (int row = 0; row < whole; row += Limits::kPerSum)
+      add(row, std::integral_constant<int, Limits::kPerSum>());
+    for (int row = whole; row < rows; ++row) add(row, std::integral_constant<int, 1>());
   }
   for (int g = 0; g < G; ++g) {
     const F step = Set(w.step[g]), base = Set(w.base[g]);

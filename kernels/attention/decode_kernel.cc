@@ -19,28 +19,6 @@ const uint8_t* Slice(const PageRef& page, int scales, int head_dim, int kv_head)
   return static_cast<const uint8_t*>(page.data) + kv_head * SliceBytes(scales, head_dim, page.width);
 }
 
-// ---- Integer pages ----
-
-// scores[g][t] = q_g · k_t
-template <int bits, int G>
-void IntScores(const uint8_t* slice, const uint8_t* ahead, int head_dim, const float* q, float* scores) {
-  FoldedWeights w;
-  FoldScales<bits, G, true>(slice, ahead, head_dim, q, head_dim, w);
-  AddCodeDots<bits, G, true>(slice + 4 * head_dim, ahead + 4 * head_dim, kPageTokens / 16, head_dim, w,
-                             scores, kScoreStride);
-}
-
-// partial[g] += Σ_t p_gt · v_t. What is the same for all channels goes to shared[g].
-template <int bits, int G>
-void IntValues(const uint8_t* slice, const uint8_t* ahead, int head_dim, const float* p, float* partial,
-               float* shared) {
-  FoldedWeights w;
-  FoldScales<bits, G, false>(slice, ahead, kPageTokens, p, kScoreStride, w);
-  for (int g = 0; g < G; ++g) shared[g] += w.base[g];
-  AddCodeDots<bits, G, false>(slice + 4 * kPageTokens, ahead + 4 * kPageTokens, head_dim / 16, kPageTokens, w,
-                              partial, PartialFloats(head_dim));
-}
-
 // ---- FP16 pages and tails ----
 
 template <int G>
@@ -111,27 +89,110 @@ void HalfValues(const Half* values, const uint8_t* ahead, int tokens, int head_d
 
 // ---- The run ----
 
+// One head's slice of a page, or of the tail.
+struct SliceRef {
+  const uint8_t* data;
+  const uint8_t* ahead;  // what is prefetched meanwhile, line for line
+  Width width;
+  int tokens;
+};
+
+// Pages whose scores share one softmax step.
+struct Chunk {
+  SliceRef keys[kChunkPages];
+  SliceRef values[kChunkPages];
+  int pages = 0;
+  int tokens() const { return (pages - 1) * kPageTokens + keys[pages - 1].tokens; }
+};
+
+// The weights of integer pages are folded for the whole chunk before the first is used: what ends a page's
+// fold, one number waiting for another, runs beside the next page's.
 template <int G>
-void Scores(const uint8_t* slice, const uint8_t* ahead, Width width, int tokens, int head_dim, const float* q,
-            float* scores) {
-  switch (width) {
-    case Width::kInt2: return IntScores<2, G>(slice, ahead, head_dim, q, scores);
-    case Width::kInt4: return IntScores<4, G>(slice, ahead, head_dim, q, scores);
-    case Width::kInt8: return IntScores<8, G>(slice, ahead, head_dim, q, scores);
-    case Width::kFp16:
-      return HalfScores<G>(reinterpret_cast<const Half*>(slice), ahead, tokens, head_dim, q, scores);
+void KeyScores(const Chunk& chunk, int dim, const float* q, float* scores) {
+  FoldedWeights w[kChunkPages];
+  for (int i = 0; i < chunk.pages; ++i) {
+    const SliceRef& s = chunk.keys[i];
+    switch (s.width) {
+      case Width::kInt2: FoldScales<2, G, true>(s.data, s.ahead, dim, q, dim, w[i]); break;
+      case Width::kInt4: FoldScales<4, G, true>(s.data, s.ahead, dim, q, dim, w[i]); break;
+      case Width::kInt8: FoldScales<8, G, true>(s.data, s.ahead, dim, q, dim, w[i]); break;
+      case Width::kFp16: break;
+    }
+  }
+  for (int i = 0; i < chunk.pages; ++i) {
+    const SliceRef& s = chunk.keys[i];
+    const uint8_t *codes = s.data + 4 * dim, *ahead = s.ahead + 4 * dim;
+    constexpr int kBlocks = kPageTokens / 16;
+    float* const to = scores + i * kPageTokens;
+    switch (s.width) {
+      case Width::kInt2: AddCodeDots<2, G, true>(codes, ahead, kBlocks, dim, w[i], to, kScoreStride); break;
+      case Width::kInt4: AddCodeDots<4, G, true>(codes, ahead, kBlocks, dim, w[i], to, kScoreStride); break;
+      case Width::kInt8: AddCodeDots<8, G, true>(codes, ahead, kBlocks, dim, w[i], to, kScoreStride); break;
+      case Width::kFp16:
+        HalfScores<G>(reinterpret_cast<const Half*>(s.data), s.ahead, s.tokens, dim, q, to);
+        break;
+    }
   }
 }
 
 template <int G>
-void Values(const uint8_t* slice, const uint8_t* ahead, Width width, int tokens, int head_dim, const float* p,
-            float* partial, float* shared) {
-  switch (width) {
-    case Width::kInt2: return IntValues<2, G>(slice, ahead, head_dim, p, partial, shared);
-    case Width::kInt4: return IntValues<4, G>(slice, ahead, head_dim, p, partial, shared);
-    case Width::kInt8: return IntValues<8, G>(slice, ahead, head_dim, p, partial, shared);
-    case Width::kFp16:
-      return HalfValues<G>(reinterpret_cast<const Half*>(slice), ahead, tokens, head_dim, p, partial);
+void AddValues(const Chunk& chunk, int dim, const float* p, float* partial, float* shared) {
+  FoldedWeights w[kChunkPages];
+  for (int i = 0; i < chunk.pages; ++i) {
+    const SliceRef& s = chunk.values[i];
+    const float* const from = p + i * kPageTokens;
+    switch (s.width) {
+      case Width::kInt2: FoldScales<2, G, false>(s.data, s.ahead, kPageTokens, from, kScoreStride, w[i]); break;
+      case Width::kInt4: FoldScales<4, G, false>(s.data, s.ahead, kPageTokens, from, kScoreStride, w[i]); break;
+      case Width::kInt8: FoldScales<8, G, false>(s.data, s.ahead, kPageTokens, from, kScoreStride, w[i]); break;
+      case Width::kFp16: continue;
+    }
+    for (int g = 0; g < G; ++g) shared[g] += w[i].base[g];
+  }
+  const int stride = PartialFloats(dim);
+  for (int i = 0; i < chunk.pages; ++i) {
+    const SliceRef& s = chunk.values[i];
+    const uint8_t *codes = s.data + 4 * kPageTokens, *ahead = s.ahead + 4 * kPageTokens;
+    const int blocks = dim / 16;
+    switch (s.width) {
+      case Width::kInt2: AddCodeDots<2, G, false>(codes, ahead, blocks, kPageTokens, w[i], partial, stride); break;
+      case Width::kInt4: AddCodeDots<4, G, false>(codes, ahead, blocks, kPageTokens, w[i], partial, stride); break;
+      case Width::kInt8: AddCodeDots<8, G, false>(codes, ahead, blocks, kPageTokens, w[i], partial, stride); break;
+      case Width::kFp16:
+        HalfValues<G>(reinterpret_cast<const Half*>(s.data), s.ahead, s.tokens, dim, p + i * kPageTokens, partial);
+        break;
+    }
+  }
+}
+
+// Online softmax: scores become 2^(score − max), what was summed before is scaled to the new maximum.
+template <int G>
+void Softmax(int count, int dim, float* scores, float* partial, float* shared) {
+  const int padded = (count + kPageTokens - 1) / kPageTokens * kPageTokens;
+  for (int g = 0; g < G; ++g) {
+    float* const s = scores + g * kScoreStride;
+    float* const acc = partial + g * PartialFloats(dim);
+    float& sum_so_far = acc[dim];
+    float& max_so_far = acc[dim + 1];
+    for (int t = count; t < padded; ++t) s[t] = -__builtin_inff();  // weighs nothing
+    F chunk_max = Set(max_so_far);
+    for (int t = 0; t < padded; t += kLanes) chunk_max = Max(chunk_max, Load(s + t));
+    const float max = ReduceMax(chunk_max);
+    if (max != max_so_far) {
+      alignas(64) float rescale[kLanes];
+      Store(rescale, Exp2(Set(max_so_far - max)));
+      for (int c = 0; c < dim; c += kLanes) Store(acc + c, Load(acc + c) * Set(rescale[0]));
+      sum_so_far *= rescale[0];
+      shared[g] *= rescale[0];
+      max_so_far = max;
+    }
+    F sum = Set(0.0f);
+    for (int t = 0; t < padded; t += kLanes) {
+      const F p = Exp2(Load(s + t) - Set(max));
+      Store(s + t, p);
+      sum = sum + p;
+    }
+    sum_so_far += ReduceAdd(sum);
   }
 }
 
@@ -144,110 +205,77 @@ struct Position {
 Position PositionOf(const DecodeRunArgs& a, int i) {
   return i < a.run.pages ? Position{&a.run, i} : Position{&a.ahead, i - a.run.pages};
 }
-const uint8_t* KeySlice(const DecodeRunArgs& a, Position at) {
-  return Slice(at.run->key_pages[at.page], a.head_dim, a.head_dim, at.run->kv_head);
-}
-const uint8_t* ValueSlice(const DecodeRunArgs& a, Position at) {
-  return Slice(at.run->value_pages[at.page], kPageTokens, a.head_dim, at.run->kv_head);
-}
 
-// While one slice is worked on, another is prefetched line for line; these are the lines it has more of.
+// Prefetches the lines that the slice ahead has more of.
 void PrefetchRest(const uint8_t* slice, size_t from, size_t to) {
   for (; from < to; from += 64) Prefetch(slice + from);
+}
+
+// The slice at `at` of pages with `scales` scales each; beside it `next` is prefetched.
+SliceRef SliceAt(const PageRef* KvRun::*pages, int scales, int dim, Position at, Position next) {
+  const PageRef& page = (at.run->*pages)[at.page];
+  SliceRef s = {Slice(page, scales, dim, at.run->kv_head), nullptr, page.width, kPageTokens};
+  s.ahead = s.data;
+  if (next.exists()) {
+    const PageRef& other = (next.run->*pages)[next.page];
+    s.ahead = Slice(other, scales, dim, next.run->kv_head);
+    PrefetchRest(s.ahead, SliceBytes(scales, dim, s.width), SliceBytes(scales, dim, other.width));
+  }
+  return s;
+}
+
+// The chunk that begins at page `begin`; the tail counts as one more page.
+Chunk ChunkAt(const DecodeRunArgs& a, int begin) {
+  // Some 8 KiB of keys: enough to make up for the softmax, few enough to stay in the first cache.
+  const int slices = a.run.pages + (a.run.tail > 0);
+  int pages = 0;
+  for (size_t bytes = 0; begin + pages < slices && pages < kChunkPages && bytes < 8192; ++pages) {
+    const int i = begin + pages;
+    bytes += SliceBytes(a.head_dim, a.head_dim, i < a.run.pages ? a.run.key_pages[i].width : Width::kFp16);
+  }
+  Chunk chunk;
+  chunk.pages = pages;
+  for (int i = 0; i < pages; ++i) {
+    if (begin + i == a.run.pages) {
+      const auto tail = [&](const Half* data) {
+        const auto* bytes = reinterpret_cast<const uint8_t*>(data);
+        return SliceRef{bytes, bytes, Width::kFp16, a.run.tail};
+      };
+      chunk.keys[i] = tail(a.run.key_tail);
+      chunk.values[i] = tail(a.run.value_tail);
+      break;
+    }
+    const Position at = {&a.run, begin + i}, next = PositionOf(a, begin + i + pages);
+    chunk.keys[i] = SliceAt(&KvRun::key_pages, a.head_dim, a.head_dim, at, next);
+    chunk.values[i] = SliceAt(&KvRun::value_pages, kPageTokens, a.head_dim, at, next);
+  }
+  return chunk;
 }
 
 }  // namespace
 
 void DecodeRun(const DecodeRunArgs& a) {
   const int dim = a.head_dim, group = a.group, stride = PartialFloats(dim);
-  float* const sums = a.partial + dim;        // Σ p of head g at sums[g * stride]
-  float* const maxima = a.partial + dim + 1;  // and its running maximum
   alignas(64) float q[kMaxGroup * kMaxHeadDim];
-  float shared[kMaxGroup];
+  float shared[kMaxGroup];  // Σ p·v of integer pages, as far as it is the same for all channels
   for (int i = 0; i < group * dim; i += kLanes) Store(q + i, Load(a.q + i) * Set(a.q_scale));
   for (int g = 0; g < group; ++g) {
-    for (int c = 0; c < dim; c += kLanes) Store(a.partial + g * stride + c, Set(0.0f));
-    sums[g * stride] = shared[g] = 0.0f;
-    maxima[g * stride] = -__builtin_inff();
+    float* const acc = a.partial + g * stride;
+    for (int c = 0; c < dim; c += kLanes) Store(acc + c, Set(0.0f));
+    acc[dim] = shared[g] = 0.0f;
+    acc[dim + 1] = -__builtin_inff();
   }
-
-  // The tail counts as one more page.
   const int slices = a.run.pages + (a.run.tail > 0);
-  const auto tokens = [&](int i) { return i < a.run.pages ? kPageTokens : a.run.tail; };
-  const auto width_of = [&](int i, const PageRef* pages) {
-    return i < a.run.pages ? pages[i].width : Width::kFp16;
-  };
-  for (int begin = 0, end; begin < slices; begin = end) {
-    // A chunk is worth some 4 KiB of keys: enough to make up for the softmax, few enough to stay in the first
-    // cache.
-    size_t chunk_bytes = 0;
-    for (end = begin; end < slices && end - begin < kChunkPages && chunk_bytes < 4096; ++end) {
-      chunk_bytes += SliceBytes(dim, dim, width_of(end, a.run.key_pages));
-    }
-    const int distance = end - begin;  // pages that prefetching is ahead
-
-    for (int i = begin; i < end; ++i) {
-      const Width width = width_of(i, a.run.key_pages);
-      const uint8_t* slice =
-          i < a.run.pages ? KeySlice(a, {&a.run, i}) : reinterpret_cast<const uint8_t*>(a.run.key_tail);
-      const Position next = PositionOf(a, i + distance);
-      const uint8_t* ahead = slice;
-      if (next.exists()) {
-        ahead = KeySlice(a, next);
-        PrefetchRest(ahead, SliceBytes(dim, dim, width),
-                     SliceBytes(dim, dim, next.run->key_pages[next.page].width));
-      }
-      ForHeads<kMaxHeads>(group, [&]<int G>(int g) {
-        Scores<G>(slice, ahead, width, tokens(i), dim, q + g * dim,
-                  a.scores + g * kScoreStride + (i - begin) * kPageTokens);
-      });
-    }
-
-    // Online softmax over the chunk; lanes past the last token weigh nothing.
-    const int count = (end - begin - 1) * kPageTokens + tokens(end - 1);
-    const int padded = (count + kPageTokens - 1) / kPageTokens * kPageTokens;
-    for (int g = 0; g < group; ++g) {
-      float* const s = a.scores + g * kScoreStride;
-      for (int t = count; t < padded; ++t) s[t] = -__builtin_inff();
-      F chunk_max = Set(maxima[g * stride]);
-      for (int t = 0; t < padded; t += kLanes) chunk_max = Max(chunk_max, Load(s + t));
-      const float max = ReduceMax(chunk_max);
-      if (max != maxima[g * stride]) {
-        alignas(64) float rescale[kLanes];
-        Store(rescale, Exp2(Set(maxima[g * stride] - max)));
-        const F factor = Set(rescale[0]);
-        float* const acc = a.partial + g * stride;
-        for (int c = 0; c < dim; c += kLanes) Store(acc + c, Load(acc + c) * factor);
-        sums[g * stride] *= rescale[0];
-        shared[g] *= rescale[0];
-        maxima[g * stride] = max;
-      }
-      F sum = Set(0.0f);
-      for (int t = 0; t < padded; t += kLanes) {
-        const F p = Exp2(Load(s + t) - Set(max));
-        Store(s + t, p);
-        sum = sum + p;
-      }
-      sums[g * stride] += ReduceAdd(sum);
-    }
-
-    for (int i = begin; i < end; ++i) {
-      const Width width = width_of(i, a.run.value_pages);
-      const uint8_t* slice =
-          i < a.run.pages ? ValueSlice(a, {&a.run, i}) : reinterpret_cast<const uint8_t*>(a.run.value_tail);
-      const Position next = PositionOf(a, i + distance);
-      const uint8_t* ahead = slice;
-      if (next.exists()) {
-        ahead = ValueSlice(a, next);
-        PrefetchRest(ahead, SliceBytes(kPageTokens, dim, width),
-                     SliceBytes(kPageTokens, dim, next.run->value_pages[next.page].width));
-      }
-      ForHeads<kMaxHeads>(group, [&]<int G>(int g) {
-        Values<G>(slice, ahead, width, tokens(i), dim,
-                  a.scores + g * kScoreStride + (i - begin) * kPageTokens, a.partial + g * stride,
-                  shared + g);
-      });
-    }
+  Chunk chunk;
+  for (int begin = 0; begin < slices; begin += chunk.pages) {
+    chunk = ChunkAt(a, begin);
+    ForHeads<kMaxHeads>(group, [&]<int G>(int g) {
+      float* const scores = a.scores + g * kScoreStride;
+      float* const partial = a.partial + g * stride;
+      KeyScores<G>(chunk, dim, q + g * dim, scores);
+      Softmax<G>(chunk.tokens(), dim, scores, partial, shared + g);
+      AddValues<G>(chunk, dim, scores, partial, shared + g);
+    });
   }
   for (int g = 0; g < group; ++g) {
     float* const acc = a.partial + g * stride;

@@ -86,7 +86,7 @@ inline F Exp2(F x) {
   p = Fma(p, f, Set(2.402211972393402e-1f));
   p = Fma(p, f, Set(6.931469670638626e-1f));
   p = Fma(p, f, Set(1.0f));
-  return p * AsFloat(Add(ShiftLeft32<23>(AsBits(shifted)), SetWord(127 << 23)));
+  return AsFloat(Add(AsBits(p), ShiftLeft32<23>(AsBits(shifted))));
 }
 
 }  // namespace stria::STRIA_SIMD

@@ -79,14 +79,23 @@ inline void StoreLowWords0213(void* p, I a) {
                    _mm_unpacklo_epi64(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
 }
 
-// Byte products are summed in 16 bits, which DotsPerSum says how often is safe; Widen makes 32 bits of them.
-constexpr int DotsPerSum(int max_product) { return 32767 / (2 * max_product); }
+// Byte products are summed in 16 bits, which DotsPerSum says how often is safe: vpmaddubsw adds two of them (it
+// saturates only past 32,767, more than two of any of ours), and sums of unsigned products may use all 16 bits.
+// Widen makes 32 bits of them.
+constexpr int DotsPerSum(int max_product, bool is_signed) {
+  return (is_signed ? 32767 : 65535) / (2 * max_product);
+}
+inline I DotBytes(I u8, I s8) { return _mm256_maddubs_epi16(u8, s8); }
 inline I DotBytes(I sum, I u8, I s8) {
-  sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(u8, s8));
-  asm volatile("" : "+x"(sum));  // GCC puts the additions off and runs out of registers for the products
+  I products;  // one statement: GCC would put the additions off and run out of registers for the products
+  asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(u8), "x"(s8));
   return sum;
 }
-inline I Widen(I sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+template <bool is_signed>
+I Widen(I sum) {
+  if constexpr (is_signed) return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+  return _mm256_add_epi32(_mm256_and_si256(sum, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32(sum, 16));
+}
 inline I DotWords(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

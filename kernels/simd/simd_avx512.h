@@ -83,19 +83,30 @@ inline void StoreLowWords0213(void* p, I a) {
 }
 
 #if defined(__AVX512VNNI__)
-constexpr int DotsPerSum(int) { return 1 << 20; }
+constexpr int DotsPerSum(int, bool) { return 1 << 20; }
 inline I DotBytes(I sum, I u8, I s8) { return _mm512_dpbusd_epi32(sum, u8, s8); }
-inline I Widen(I sum) { return sum; }
-inline I DotWords(I sum, I a, I b) { return _mm512_dpwssd_epi32(sum, a, b); }
-#else
-// Byte products are summed in 16 bits, which DotsPerSum says how often is safe; Widen makes 32 bits of them.
-constexpr int DotsPerSum(int max_product) { return 32767 / (2 * max_product); }
-inline I DotBytes(I sum, I u8, I s8) {
-  sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(u8, s8));
-  asm volatile("" : "+v"(sum));  // GCC puts the additions off and runs out of registers for the products
+inline I DotBytes(I u8, I s8) { return DotBytes(SetWord(0), u8, s8); }
+template <bool is_signed>
+I Widen(I sum) {
   return sum;
 }
-inline I Widen(I sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
+inline I DotWords(I sum, I a, I b) { return _mm512_dpwssd_epi32(sum, a, b); }
+#else
+// Byte products are summed in 16 bits, as in simd_avx2.h.
+constexpr int DotsPerSum(int max_product, bool is_signed) {
+  return (is_signed ? 32767 : 65535) / (2 * max_product);
+}
+inline I DotBytes(I u8, I s8) { return _mm512_maddubs_epi16(u8, s8); }
+inline I DotBytes(I sum, I u8, I s8) {
+  I products;
+  asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(u8), "v"(s8));
+  return sum;
+}
+template <bool is_signed>
+I Widen(I sum) {
+  if constexpr (is_signed) return _mm512_madd_epi16(sum, _mm512_set1_epi16(1));
+  return _mm512_add_epi32(_mm512_and_si512(sum, SetWord(0xffff)), _mm512_srli_epi32(sum, 16));
+}
 inline I DotWords(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
 #endif
 

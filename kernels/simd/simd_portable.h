@@ -91,8 +91,9 @@ inline void StoreLowWords0213(void* p, I a) {  // the low 16 bits of each lane, 
 }
 
 // DotBytes adds to each lane (of whatever width; Widen makes it 32 bits) the products of its four unsigned
-// and four signed bytes. At most DotsPerSum(largest product) of them may be added up before Widen.
-constexpr int DotsPerSum(int) { return 1 << 20; }
+// and four signed bytes. At most DotsPerSum(largest product, whether products may be negative) of them may be
+// added up before Widen<that>.
+constexpr int DotsPerSum(int, bool) { return 1 << 20; }
 inline I DotBytes(I sum, I u8, I s8) {
   using S8 = int8_t __attribute__((vector_size(16)));
   using U8 = uint8_t __attribute__((vector_size(16)));
@@ -103,7 +104,11 @@ inline I DotBytes(I sum, I u8, I s8) {
   }
   return sum;
 }
-inline I Widen(I sum) { return sum; }
+inline I DotBytes(I u8, I s8) { return DotBytes(SetWord(0), u8, s8); }
+template <bool is_signed>
+I Widen(I sum) {
+  return sum;
+}
 inline I DotWords(I sum, I a, I b) {  // two signed 16-bit products to each lane
   using S16 = int16_t __attribute__((vector_size(16)));
   const S16 x = reinterpret_cast<S16>(a), y = reinterpret_cast<S16>(b);
