@@ -1,7 +1,6 @@
 #include "worker/prefill_cache.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/check.h"
@@ -14,17 +13,13 @@ constexpr int kRowsWorthATeam = 32;
 constexpr int kPagesWorthATeam = 8;
 
 template <typename T>
-T* AlignedArray(size_t count, bool poison) {
-  const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
-  void* memory = std::aligned_alloc(64, bytes);
-  STRIA_CHECK(memory != nullptr);
-  if (poison) std::memset(memory, 0xFF, bytes);
-  return static_cast<T*>(memory);
+AlignedBuffer<T> Staged(size_t count, bool poison) {
+  AlignedBuffer<T> buffer(count);
+  if (poison) std::memset(static_cast<void*>(buffer.data()), 0xFF, buffer.bytes());
+  return buffer;
 }
 
 }  // namespace
-
-void PromptStaging::Free::operator()(void* memory) const { std::free(memory); }
 
 std::unique_ptr<PromptStaging> PromptStaging::Take(const CacheLayout& layout, int hidden,
                                                    const PromptShape& shape, PagePool& pool, bool poison) {
@@ -33,15 +28,15 @@ std::unique_ptr<PromptStaging> PromptStaging::Take(const CacheLayout& layout, in
   if (!pool.Charge(bytes)) return nullptr;
   std::unique_ptr<PromptStaging> staging(new PromptStaging(pool, bytes));
   const size_t elements = tokens * layout.shape().kv_heads * layout.shape().head_dim;
-  staging->keys_.reset(AlignedArray<Half>(elements, poison));
-  staging->values_.reset(AlignedArray<Half>(elements, poison));
-  staging->votes_.reset(AlignedArray<float>(tokens * layout.shape().kv_heads, poison));
-  staging->residual_.reset(AlignedArray<float>(tokens * hidden, poison));
+  staging->keys_ = Staged<Half>(elements, poison);
+  staging->values_ = Staged<Half>(elements, poison);
+  staging->votes_ = Staged<float>(tokens * layout.shape().kv_heads, poison);
+  staging->residual_ = Staged<float>(tokens * hidden, poison);
   staging->prompt_ = {.shape = shape,
-                      .keys = staging->keys_.get(),
-                      .values = staging->values_.get(),
+                      .keys = staging->keys_.data(),
+                      .values = staging->values_.data(),
                       .head_stride = static_cast<ptrdiff_t>(tokens) * layout.shape().head_dim,
-                      .votes = staging->votes_.get(),
+                      .votes = staging->votes_.data(),
                       .poison = poison};
   return staging;
 }

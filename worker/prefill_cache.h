@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/aligned_buffer.h"
 #include "kernels/attention/prefill_attention.h"
 #include "kernels/target.h"
 #include "model/layer_cache.h"
@@ -32,18 +33,15 @@ class PromptStaging {
   const StagedPrompt& prompt() const { return prompt_; }
   uint32_t tokens() const { return prompt_.shape.tokens; }
   uint64_t bytes() const { return bytes_; }
-  float* residual() { return residual_.get(); }  // [tokens, hidden]
+  float* residual() { return residual_.data(); }  // [tokens, hidden]
 
  private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
   PromptStaging(PagePool& pool, uint64_t bytes) : pool_(pool), bytes_(bytes) {}
 
   PagePool& pool_;
   const uint64_t bytes_;
-  std::unique_ptr<Half[], Free> keys_, values_;
-  std::unique_ptr<float[], Free> votes_, residual_;
+  AlignedBuffer<Half> keys_, values_;
+  AlignedBuffer<float> votes_, residual_;
   StagedPrompt prompt_;  // of keys_, values_ and votes_
 };
 

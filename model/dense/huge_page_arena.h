@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "model/dense/aligned_buffer.h"
+#include "base/aligned_buffer.h"
 
 namespace stria {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "model/dense/aligned_buffer.h"
+#include "base/aligned_buffer.h"
 #include "model/dense/huge_page_arena.h"
 #include "oneapi/dnnl/dnnl.hpp"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "model/dense/aligned_buffer.h"
+#include "base/aligned_buffer.h"
 #include "model/dense/huge_page_arena.h"
 #include "model/dense/quantize.h"
 #include "model/dense/simd_int8_kernel.h"

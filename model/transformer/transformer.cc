@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "model/dense/aligned_buffer.h"
+#include "base/aligned_buffer.h"
 #include "model/dense/convert.h"
 #include "model/dense/dense_layer.h"
 #include "model/transformer/rotary_table.h"

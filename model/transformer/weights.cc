@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "model/dense/aligned_buffer.h"
+#include "base/aligned_buffer.h"
 #include "model/dense/convert.h"
 
 namespace stria {
