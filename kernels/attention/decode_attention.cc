@@ -27,7 +27,7 @@ struct Unit {
   int group_of_units;  // index of (sequence, kv_head)
 };
 
-// The units whose partial results make one (sequence, kv_head).
+// The units whose partial results make one (sequence, kv_head): every kv_heads-th from `first_unit` on.
 struct UnitGroup {
   int first_unit;
   int units;
@@ -64,15 +64,17 @@ class PagedDecodeAttention final : public DecodeAttention {
       STRIA_CHECK(tokens[sequence] > 0);
       const int pages = (tokens[sequence] + kPageTokens - 1) / kPageTokens;
       const int step = PagesPerUnit(pages);
-      for (int head = 0; head < shape_.kv_heads; ++head) {
-        UnitGroup group = {static_cast<int>(units_.size()), 0};
-        for (int page = 0; page < pages; page += step, ++group.units) {
+      const int first_unit = static_cast<int>(units_.size()), first_group = static_cast<int>(groups_.size());
+      for (int head = 0; head < shape_.kv_heads; ++head)
+        groups_.push_back({first_unit + head, (pages + step - 1) / step});
+      // Heads inside pages: what one head leaves of a page the next one reads, so memory is read in order.
+      for (int page = 0; page < pages; page += step) {
+        for (int head = 0; head < shape_.kv_heads; ++head) {
           units_.push_back({static_cast<int>(sequence), head, page, std::min(step, pages - page),
-                            page + step >= pages, static_cast<int>(groups_.size())});
+                            page + step >= pages, first_group + head});
         }
-        groups_.push_back(group);
-        total_pages += pages;
       }
+      total_pages += size_t{1} * pages * shape_.kv_heads;
     }
     partials_.resize(units_.size() * shape_.group() * PartialFloats(shape_.head_dim));
     if (groups_.size() > open_units_.size()) open_units_ = std::vector<std::atomic<int>>(groups_.size());
@@ -161,7 +163,7 @@ class PagedDecodeAttention final : public DecodeAttention {
     for (int g = 0; g < group; ++g) {
       float* to = out + (size_t{1} * u.sequence * shape_.heads + u.kv_head * group + g) * dim;
       const float* first = PartialOf(units.first_unit) + g * stride;
-      const size_t step = size_t{1} * group * stride;
+      const size_t step = size_t{1} * shape_.kv_heads * group * stride;
       float max = first[dim + 1];
       for (int i = 1; i < units.units; ++i) max = std::max(max, first[i * step + dim + 1]);
       float sum = 0;

@@ -226,10 +226,10 @@ SliceRef SliceAt(const PageRef* KvRun::*pages, int scales, int dim, Position at,
 
 // The chunk that begins at page `begin`; the tail counts as one more page.
 Chunk ChunkAt(const DecodeRunArgs& a, int begin) {
-  // Some 8 KiB of keys: enough to make up for the softmax, few enough to stay in the first cache.
+  // Some 4 KiB of keys: enough to make up for the softmax, few enough to stay in the first cache.
   const int slices = a.run.pages + (a.run.tail > 0);
   int pages = 0;
-  for (size_t bytes = 0; begin + pages < slices && pages < kChunkPages && bytes < 8192; ++pages) {
+  for (size_t bytes = 0; begin + pages < slices && pages < kChunkPages && bytes < 4096; ++pages) {
     const int i = begin + pages;
     bytes += SliceBytes(a.head_dim, a.head_dim, i < a.run.pages ? a.run.key_pages[i].width : Width::kFp16);
   }

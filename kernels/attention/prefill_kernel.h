@@ -8,7 +8,6 @@ namespace stria {
 
 inline constexpr int kPrefillRows = 192;  // (query row, query head) pairs of a block, at most
 inline constexpr int kPrefillKeys = 128;  // keys of one step
-inline constexpr int kStripRows = 24;     // (query row, query head) pairs whose scores are held at a time
 
 struct PrefillBlockArgs {
   int head_dim = 0;
@@ -27,7 +26,7 @@ struct PrefillBlockArgs {
 constexpr size_t PrefillScratchFloats(int head_dim) {
   return size_t{1} * kPrefillRows * head_dim * 2    // queries, sums of p·v
          + size_t{2} * kPrefillKeys * head_dim      // packed keys, packed values
-         + size_t{1} * kStripRows * kPrefillKeys    // scores, then probabilities
+         + size_t{2} * kPrefillRows * kPrefillKeys  // scores, probabilities
          + size_t{2} * kPrefillRows + head_dim;     // maxima, sums of p; centre of the keys
 }
 

@@ -13,8 +13,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/random.h"
 #include "kernels/attention/decode_attention.h"
 #include "kernels/attention/prefill_attention.h"
@@ -71,27 +73,33 @@ class Caches {
     const int pages = o.tokens / kPageTokens;
     const size_t key_bytes = KeyPageBytes(o.shape, width), value_bytes = ValuePageBytes(o.shape, width);
     ring_ = HalfBlock(o.shape, kPageTokens, 7);
-    std::vector<char> key_page(key_bytes + 64), value_page(value_bytes + 64);
-    void* key = Align(key_page.data());
-    void* value = Align(value_page.data());
-    const KvBlock block = {ring_.data(), kPageTokens * o.shape.head_dim};
-    SealKeys(o.target, o.shape, width, block, key);
-    SealValues(o.target, o.shape, width, block, value);
+    // Random pages, a few dozen, copied over and over.
+    constexpr int kDistinct = 32;
+    AlignedBuffer<char> keys(kDistinct * key_bytes), values(kDistinct * value_bytes);
+    for (int i = 0; i < kDistinct; ++i) {
+      const std::vector<Half> numbers = HalfBlock(o.shape, kPageTokens, 11 + i);
+      const KvBlock block = {numbers.data(), kPageTokens * o.shape.head_dim};
+      SealKeys(o.target, o.shape, width, block, keys.data() + i * key_bytes);
+      SealValues(o.target, o.shape, width, block, values.data() + i * value_bytes);
+    }
 
     bytes_ = size_t{1} * o.layers * o.sequences * pages * (key_bytes + value_bytes);
-    arena_.reset(static_cast<char*>(std::aligned_alloc(2 << 20, (bytes_ + (2 << 20) - 1) >> 21 << 21)));
-    char* at = arena_.get();
+    arena_ = AlignedBuffer<char>(bytes_);
+    char* at = arena_.data();
+    int next = 0;
+    const auto add = [&](const char* from, size_t bytes) {
+      std::copy_n(from + next++ % kDistinct * bytes, bytes, at);
+      refs_.push_back({std::exchange(at, at + bytes), width});
+    };
     refs_.reserve(size_t{2} * o.layers * o.sequences * pages);
     kv_.resize(o.layers);
     for (auto& layer : kv_) {
       for (int s = 0; s < o.sequences; ++s) {
         SequenceKv kv;
         kv.key_pages = refs_.data() + refs_.size();
-        for (int p = 0; p < pages; ++p, at += key_bytes)
-          refs_.push_back({std::copy_n(static_cast<char*>(key), key_bytes, at) - key_bytes, width});
+        for (int p = 0; p < pages; ++p) add(keys.data(), key_bytes);
         kv.value_pages = refs_.data() + refs_.size();
-        for (int p = 0; p < pages; ++p, at += value_bytes)
-          refs_.push_back({std::copy_n(static_cast<char*>(value), value_bytes, at) - value_bytes, width});
+        for (int p = 0; p < pages; ++p) add(values.data(), value_bytes);
         kv.sealed_pages = pages;
         kv.key_ring = kv.value_tail = ring_.data();
         layer.push_back(kv);
@@ -103,11 +111,9 @@ class Caches {
   size_t bytes() const { return bytes_; }
 
  private:
-  static void* Align(char* p) { return p + (64 - reinterpret_cast<uintptr_t>(p) % 64) % 64; }
-
   std::vector<Half> ring_;
   size_t bytes_ = 0;
-  std::unique_ptr<char, decltype(&std::free)> arena_{nullptr, &std::free};
+  AlignedBuffer<char> arena_;
   std::vector<PageRef> refs_;
   std::vector<std::vector<SequenceKv>> kv_;
 };
@@ -143,19 +149,34 @@ nlohmann::json BenchDecode(const Options& o, Width width, ReadProbe& probe) {
           {"samples", {{"seconds", seconds}, {"fraction_of_read", fractions}}}};
 }
 
+// One sequence of 16K tokens and one of 128K: the time of eight times the tokens, 8 where cost grows linearly.
+nlohmann::json BenchLong(Options o, Width width, ReadProbe& probe) {
+  o.sequences = 1;
+  nlohmann::json result;
+  double seconds[2];
+  int i = 0;
+  for (int tokens : {16384, 131072}) {
+    o.tokens = tokens;
+    nlohmann::json& of_length = result[std::to_string(tokens)] = BenchDecode(o, width, probe);
+    seconds[i++] = of_length["seconds"];
+  }
+  result["growth"] = seconds[1] / seconds[0];
+  std::printf("        %-5s  128K tokens take %.2f times as long as 16K\n", Name(width), seconds[1] / seconds[0]);
+  return result;
+}
+
 // Sealing one page of keys and one of values in every layer, one thread.
 nlohmann::json BenchSeal(const Options& o, Width width) {
   const std::vector<Half> block = HalfBlock(o.shape, kPageTokens * o.layers, 3);
-  std::unique_ptr<char, decltype(&std::free)> page(
-      static_cast<char*>(std::aligned_alloc(64, KeyPageBytes(o.shape, Width::kFp16))), &std::free);
+  AlignedBuffer<char> page(KeyPageBytes(o.shape, Width::kFp16));
   std::vector<double> seconds;
   for (int i = 0; i < 5 * o.repetitions; ++i) {
     seconds.push_back(Seconds([&] {
       for (int layer = 0; layer < o.layers; ++layer) {
         const KvBlock tokens = {block.data() + layer * kPageTokens * o.shape.head_dim,
                                 kPageTokens * o.shape.head_dim};
-        SealKeys(o.target, o.shape, width, tokens, page.get());
-        SealValues(o.target, o.shape, width, tokens, page.get());
+        SealKeys(o.target, o.shape, width, tokens, page.data());
+        SealValues(o.target, o.shape, width, tokens, page.data());
       }
     }));
   }
@@ -216,7 +237,7 @@ int Main(int argc, char** argv) {
   app.add_option("--tokens", o.tokens, "a multiple of 64");
   app.add_option("--sequences", o.sequences);
   app.add_option("--repetitions", o.repetitions);
-  app.add_option("--only", only, "decode, seal, canary or prefill");
+  app.add_option("--only", only, "decode, long, seal, canary or prefill; long (16K and 128K tokens) only runs when asked for");
   app.add_option("--json", json_path, "write the results to this file");
   CLI11_PARSE(app, argc, argv);
   const auto available = AvailableTargets();
@@ -237,14 +258,18 @@ int Main(int argc, char** argv) {
   nlohmann::json result = {
       {"target", target}, {"threads", o.threads}, {"tokens", o.tokens}, {"sequences", o.sequences}};
   std::printf("target %s, %d threads\n", target.c_str(), o.threads);
-  if (wanted("decode")) {
+  if (wanted("decode") || only == "long") {
     ReadProbe probe(size_t{256} << 20, o.threads);
     std::vector<double> gbps;
     for (int i = 0; i < o.repetitions; ++i) gbps.push_back(probe.Measure() / 1e9);
     result["read_gbps"] = Median(gbps);
     std::printf("read    %.1f GB/s\n", Median(gbps));
     for (Width width : {Width::kFp16, Width::kInt8, Width::kInt4, Width::kInt2}) {
-      result["kernels"][Name(width)] = BenchDecode(o, width, probe);
+      if (only == "long") {
+        result["long"][Name(width)] = BenchLong(o, width, probe);
+      } else {
+        result["kernels"][Name(width)] = BenchDecode(o, width, probe);
+      }
     }
   }
   if (wanted("seal")) {

@@ -4,7 +4,7 @@
 
 namespace stria {
 
-ReadProbe::ReadProbe(size_t bytes, int threads) : threads_(threads), buffer_(bytes / sizeof(uint64_t), 1) {}
+ReadProbe::ReadProbe(size_t bytes, int threads) : threads_(threads), buffer_(bytes / sizeof(uint64_t)) {}
 
 double ReadProbe::Measure() {
   const auto start = std::chrono::steady_clock::now();

@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "base/aligned_buffer.h"
 
 namespace stria {
 
 class ReadProbe {
  public:
-  // A buffer far larger than any cache, touched by the threads that will read it.
+  // A buffer far larger than any cache, in huge pages where possible.
   ReadProbe(size_t bytes, int threads);
 
   // Reads all of it once with `threads` threads; bytes per second.
@@ -17,7 +18,7 @@ class ReadProbe {
 
  private:
   const int threads_;
-  std::vector<uint64_t> buffer_;
+  AlignedBuffer<uint64_t> buffer_;
   volatile uint64_t sink_ = 0;
 };
 

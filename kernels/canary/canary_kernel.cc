@@ -22,16 +22,19 @@ struct alignas(64) ChannelQuantizers {
   float inverse[kWidths][kMaxHeadDim];
 
   ChannelQuantizers(const Half* keys, int valid, int dim) {
-    for (int c = 0; c < dim; c += kLanes) {
-      RangeVector range;
-      for (int t = 0; t < valid; ++t) range.Include(LoadHalf(keys + t * dim + c));
-      for (int w = 0; w < kWidths; ++w) {
-        Half stored_scale[kLanes], stored_middle[kLanes];
-        const auto q =
-            QuantizerVector::Make(range.min, range.max, range.bad, 2 << w, stored_scale, stored_middle);
-        Store(scale[w] + c, q.scale);
-        Store(inverse[w] + c, q.inverse);
-        Store(middle + c, q.middle);
+    for (int first = 0; first < dim; first += 16) {
+      RangeVector ranges[kRowVectors];
+      ChannelRanges(keys + first, valid, dim, ranges);
+      for (int v = 0; v < kRowVectors; ++v) {
+        const int c = first + v * kLanes;
+        for (int w = 0; w < kWidths; ++w) {
+          Half stored_scale[kLanes], stored_middle[kLanes];
+          const auto q = QuantizerVector::Make(ranges[v].min, ranges[v].max, ranges[v].bad, 2 << w, stored_scale,
+                                               stored_middle);
+          Store(scale[w] + c, q.scale);
+          Store(inverse[w] + c, q.inverse);
+          Store(middle + c, q.middle);
+        }
       }
     }
   }
@@ -46,39 +49,40 @@ template <int G>
 void ScoreRing(const Half* keys, int valid, int dim, const ChannelQuantizers& quantizers, const float* q,
                float q_scale, Scores* scores) {
   alignas(64) float folded[kVariants][G][kMaxHeadDim];
-  float base[kVariants][G];
+  F base[kVariants][G];  // adds up to what does not depend on the key
   for (int g = 0; g < G; ++g) {
     for (int w = 0; w < kWidths; ++w) {
       const F centre = Set(static_cast<float>((1 << (2 << w)) - 1) / 2);
-      F sum = Set(0.0f);
+      base[w][g] = Set(0.0f);
       for (int c = 0; c < dim; c += kLanes) {
         const F x = Load(q + g * dim + c) * Set(q_scale), scale = Load(quantizers.scale[w] + c);
         Store(folded[w][g] + c, x * scale);
-        sum = Fma(x, Load(quantizers.middle + c) - centre * scale, sum);
+        base[w][g] = Fma(x, Load(quantizers.middle + c) - centre * scale, base[w][g]);
       }
-      base[w][g] = ReduceAdd(sum);
     }
     for (int c = 0; c < dim; c += kLanes) Store(folded[kWidths][g] + c, Load(q + g * dim + c) * Set(q_scale));
-    base[kWidths][g] = 0.0f;
+    base[kWidths][g] = Set(0.0f);
   }
   for (int t = 0; t < valid; ++t) {
     F sum[kVariants][G];
     for (int v = 0; v < kVariants; ++v) {
-      for (int g = 0; g < G; ++g) sum[v][g] = Set(0.0f);
+      for (int g = 0; g < G; ++g) sum[v][g] = base[v][g];
     }
     for (int c = 0; c < dim; c += kLanes) {
       const F x = LoadHalf(keys + t * dim + c), middle = Load(quantizers.middle + c);
-      const F variants[kVariants] = {ToFloat(CodeOf<2>(x, middle, Load(quantizers.inverse[0] + c))),
-                                     ToFloat(CodeOf<4>(x, middle, Load(quantizers.inverse[1] + c))),
-                                     ToFloat(CodeOf<8>(x, middle, Load(quantizers.inverse[2] + c))), x};
-      for (int v = 0; v < kVariants; ++v) {
-        for (int g = 0; g < G; ++g) sum[v][g] = Fma(variants[v], Load(folded[v][g] + c), sum[v][g]);
-      }
+      // One variant after the other: the sums alone fill the registers.
+      const auto add = [&](int v, F value) __attribute__((always_inline)) {
+        for (int g = 0; g < G; ++g) sum[v][g] = Fma(value, Load(folded[v][g] + c), sum[v][g]);
+      };
+      add(0, ToFloat(CodeOf<2>(x, middle, Load(quantizers.inverse[0] + c))));
+      add(1, ToFloat(CodeOf<4>(x, middle, Load(quantizers.inverse[1] + c))));
+      add(2, ToFloat(CodeOf<8>(x, middle, Load(quantizers.inverse[2] + c))));
+      add(kWidths, x);
     }
     for (int g = 0; g < G; ++g) {
       float sums[kVariants];
       StoreSums4(sums, sum[0][g], sum[1][g], sum[2][g], sum[3][g]);
-      for (int v = 0; v < kVariants; ++v) scores[g].of[v][t] = sums[v] + base[v][g];
+      for (int v = 0; v < kVariants; ++v) scores[g].of[v][t] = sums[v];
     }
   }
   for (int g = 0; g < G; ++g) {

@@ -20,6 +20,14 @@ struct RangeVector {
   }
 };
 
+// Ranges of 16 neighbouring channels, each over `tokens` tokens of `dim` numbers. Several at once: the sums that wait
+// for one another are of different channels.
+inline void ChannelRanges(const Half* x, int tokens, int dim, RangeVector (&ranges)[kRowVectors]) {
+  for (int t = 0; t < tokens; ++t) {
+    for (int v = 0; v < kRowVectors; ++v) ranges[v].Include(LoadHalf(x + t * dim + v * kLanes));
+  }
+}
+
 struct QuantizerVector {
   F scale, middle, inverse;  // scale and middle as stored, in FP16
 

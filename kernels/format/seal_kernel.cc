@@ -9,6 +9,8 @@ namespace stria::STRIA_SIMD {
 namespace {
 
 constexpr int kMaxRanges = 256;  // head_dim, or 64 tokens
+constexpr int kMaxWords = kMaxHeadDim / 4;
+static_assert(kMaxWords % kLanes == 0);
 
 // The quantisers of all ranges of a slice, as floats.
 struct alignas(64) Quantizers {
@@ -25,37 +27,60 @@ void CopySlices(const AttentionShape& shape, KvBlock tokens, void* page) {
 
 // ---- Keys: a range is a channel, over the 64 tokens ----
 
+template <int bits, int... place>
+I OrPlaces(const F* words, std::integer_sequence<int, place...>) {
+  I packed = SetWord(0);
+  ((packed = Or(packed, ShiftLeft32<place * bits>(AsBits(words[place])))), ...);
+  return packed;
+}
+
+// words [kLanes][kMaxWords]: four neighbouring channels' codes of each of kLanes tokens. Writes the words of these
+// tokens in every row of their block of lanes.
+template <int bits>
+void PackTokens(const uint32_t (&words)[kLanes][kMaxWords], int dim, uint8_t* lanes) {
+  constexpr int kPlaces = 8 / bits;
+  for (int first = 0; first < dim / 4; first += kLanes) {
+    F x[kLanes];  // of a word each, after it is transposed
+    for (int t = 0; t < kLanes; ++t) x[t] = AsFloat(LoadBytes(words[t] + first));
+    Transpose(x);
+    const int count = dim / 4 - first < kLanes ? dim / 4 - first : kLanes;
+    for (int word = 0; word < count; word += kPlaces) {
+      const I row = OrPlaces<bits>(x + word, std::make_integer_sequence<int, kPlaces>{});
+      StoreBytes(lanes + (first + word) / kPlaces * kRowLanes * 4, row);
+    }
+  }
+}
+
 template <int bits>
 void SealKeySlice(const Half* x, int dim, uint8_t* slice) {
-  constexpr int kPlaces = 8 / bits;
-  const int rows = dim / 4 / kPlaces;
+  const int rows = dim * bits / 32;
   Half* scales = reinterpret_cast<Half*>(slice);
   uint8_t* codes = slice + 4 * dim;
   Quantizers q;
-  for (int c = 0; c < dim; c += kLanes) {
-    RangeVector range;
-    for (int t = 0; t < kPageTokens; ++t) range.Include(LoadHalf(x + t * dim + c));
-    const auto quantizer =
-        QuantizerVector::Make(range.min, range.max, range.bad, bits, scales + c, scales + dim + c);
-    Store(q.middle + c, quantizer.middle);
-    Store(q.inverse + c, quantizer.inverse);
+  for (int first = 0; first < dim; first += 16) {
+    RangeVector ranges[kRowVectors];
+    ChannelRanges(x + first, kPageTokens, dim, ranges);
+    for (int v = 0; v < kRowVectors; ++v) {
+      const int c = first + v * kLanes;
+      const auto quantizer = QuantizerVector::Make(ranges[v].min, ranges[v].max, ranges[v].bad, bits, scales + c,
+                                                   scales + dim + c);
+      Store(q.middle + c, quantizer.middle);
+      Store(q.inverse + c, quantizer.inverse);
+    }
   }
-  for (int t = 0; t < kPageTokens; ++t) {
-    uint32_t words[kMaxRanges / 4];  // four neighbouring channels each
-    for (int c = 0; c < dim; c += 16) {
-      I word[kRowVectors];
-      for (int v = 0; v < kRowVectors; ++v) {
-        const int at = c + v * kLanes;
-        word[v] = CodeOf<bits>(LoadHalf(x + t * dim + at), Load(q.middle + at), Load(q.inverse + at));
+  alignas(64) uint32_t words[kLanes][kMaxWords] = {};
+  for (int first = 0; first < kPageTokens; first += kLanes) {
+    for (int t = 0; t < kLanes; ++t) {
+      for (int c = 0; c < dim; c += 16) {
+        I word[kRowVectors];
+        for (int v = 0; v < kRowVectors; ++v) {
+          const int at = c + v * kLanes;
+          word[v] = CodeOf<bits>(LoadHalf(x + (first + t) * dim + at), Load(q.middle + at), Load(q.inverse + at));
+        }
+        StoreLowBytes<false>(words[t] + c / 4, word);
       }
-      StoreLowBytes<false>(words + c / 4, word);
     }
-    uint8_t* to = codes + (t / kRowLanes * rows * kRowLanes + t % kRowLanes) * 4;
-    for (int row = 0; row < rows; ++row) {
-      uint32_t packed = 0;
-      for (int place = 0; place < kPlaces; ++place) packed |= words[row * kPlaces + place] << (place * bits);
-      std::memcpy(to + row * kRowLanes * 4, &packed, 4);
-    }
+    PackTokens<bits>(words, dim, codes + (first / kRowLanes * rows * kRowLanes + first % kRowLanes) * 4);
   }
 }
 

@@ -77,7 +77,7 @@ inline void Transpose(F (&x)[kLanes]) { TransposeBlocks<1>(x, std::make_integer_
 // 2^x, relative error under 3e-7. Below 2^-100 the result stays 2^-100 (denormals are slow); NaN stays NaN.
 inline F Exp2(F x) {
   x = Max(Set(-100.0f), x);
-  const F magic = Set(0x1.8p23f);  // adding it rounds to an integer, in the low bits
+  const F magic = Set(0x1.8p23f + 127);  // adding it rounds to an integer; in the low bits, an exponent's bias on top
   const F shifted = x + magic;
   const F f = x - (shifted - magic);
   F p = Set(1.327647151897645e-3f);
@@ -86,7 +86,7 @@ inline F Exp2(F x) {
   p = Fma(p, f, Set(2.402211972393402e-1f));
   p = Fma(p, f, Set(6.931469670638626e-1f));
   p = Fma(p, f, Set(1.0f));
-  return AsFloat(Add(AsBits(p), ShiftLeft32<23>(AsBits(shifted))));
+  return p * AsFloat(ShiftLeft32<23>(AsBits(shifted)));
 }
 
 }  // namespace stria::STRIA_SIMD
