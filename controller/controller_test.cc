@@ -110,7 +110,7 @@ TEST_F(ControllerTest, FlipsCountPerLayer) {
   Fire({0.3, 0.01, 0.001});
   Publish();
   CanaryFrame frame = Frame({0.3, 0.01, 0.001});
-  frame.readings[1].kl = {0.3, 0.03, 0.001};
+  frame.readings[1].kl = {0.3, 0.05, 0.001};
   brain_->OnFrame(frame, clock_.Now());
   Publish();
   EXPECT_EQ(keys(0), Width::kInt4);
@@ -491,7 +491,7 @@ TEST_F(ControllerTest, ACalibrationStartsTheAverages) {
   Fire({0.6, 0.05, 0.002});
   Publish();
   EXPECT_EQ(keys(), Width::kInt4);
-  EXPECT_FLOAT_EQ(MeanReadings(model(), 0, CacheKind::kPlain)[1], 0.01 + 0.1 * 0.04);
+  EXPECT_FLOAT_EQ(MeanReadings(model(), 0, CacheKind::kPlain)[1], 0.01 + 0.04 * 0.04);
 }
 
 TEST_F(ControllerTest, TheBudgetPolicyWantsACalibration) {

@@ -33,11 +33,12 @@ struct Settings {
   PolicyKind policy = PolicyKind::kThreshold;
   double tau = 0.022;              // τ0: KL in nats that a layer may cost at L0 (threshold)
   double kl_budget = 0.005;        // next-token KL in nats that the whole cache may cost (budget)
-  double alpha = 0.1;              // weight of the newest reading in an EMA
+  // The rule, bands and waits (docs/stability.md). alpha 0.1, both bands 0 and both waits 1 is EchoKV's own.
+  double alpha = 0.04;             // weight of the newest reading in an EMA
   // Damping. In a band around τ0 nothing changes; beyond it a layer waits, and far above it does not.
-  double promote_band = 0;         // u: widening needs EMA ≥ (1 + u)·τ0 …
-  uint32_t promote_after = 1;      // n: … for so many firings in a row …
-  double promote_at_once = 1.25;   // … or EMA > this many τ0
+  double promote_band = 0.2;       // u: widening needs EMA ≥ (1 + u)·τ0 …
+  uint32_t promote_after = 3;      // n: … for so many firings in a row …
+  double promote_at_once = 2;      // … or EMA > this many τ0
   double hysteresis = 0.2;         // h: narrowing needs EMA < (1 − h)·τ0 …
   uint32_t demote_after = 3;       // k: … for so many firings in a row
   // Bounds of all layers, and layers that have their own.

@@ -44,6 +44,8 @@ Settings Rule(double tau, double h, uint32_t k, double alpha = 1) {
   settings.hysteresis = h;
   settings.demote_after = k;
   settings.alpha = alpha;
+  settings.promote_band = 0;
+  settings.promote_after = 1;
   return settings;
 }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "absl/strings/str_format.h"
+
 namespace stria {
 namespace {
 
@@ -19,6 +21,14 @@ double Deviation(std::span<const double> values) {
 }
 
 }  // namespace
+
+std::vector<RecordedFiring> EverySecondText(std::span<const RecordedFiring> recording, uint32_t first) {
+  std::vector<RecordedFiring> kept;
+  for (const RecordedFiring& firing : recording) {
+    if (firing.text % 2 == first) kept.push_back(firing);
+  }
+  return kept;
+}
 
 Stationary MeasureStationary(const Setup& setup, const Rule& rule, const std::string& workload, double tau, Reference reference) {
   Stationary result;
@@ -67,6 +77,35 @@ Switches MeasureSwitches(const Setup& setup, const Rule& rule, double tau) {
   result.bits_moved /= static_cast<double>(runs);
   result.flips_per_layer = changed == 0 ? 0 : static_cast<double>(flips) / static_cast<double>(changed);
   return result;
+}
+
+Comparison Compare(const Setup& setup, const Rule& rule, double tau) {
+  Comparison result;
+  double seed_variance = 0, variance = 0;
+  for (const std::string& workload : setup.workloads) {
+    const Stationary seed = MeasureStationary(setup, SeedRule(), workload, tau), own = MeasureStationary(setup, rule, workload, tau);
+    result.seed_flips += seed.flips, result.flips += own.flips;
+    seed_variance += seed.spread * seed.spread, variance += own.spread * own.spread;
+    result.longest_above = std::max(result.longest_above, own.longest_above);
+  }
+  const auto count = static_cast<double>(setup.workloads.size());
+  result.seed_spread = std::sqrt(seed_variance / count), result.spread = std::sqrt(variance / count);
+  result.seed_switches = MeasureSwitches(setup, SeedRule(), tau);
+  result.switches = MeasureSwitches(setup, rule, tau);
+  result.longest_above = std::max(result.longest_above, result.switches.longest_above);
+  return result;
+}
+
+std::vector<std::string> Misses(const Comparison& c) {
+  std::vector<std::string> misses;
+  if (30 * c.flips > c.seed_flips) misses.push_back(absl::StrFormat("%.3g flips of %.3g", c.flips, c.seed_flips));
+  if (2 * c.spread > c.seed_spread + 1e-6) misses.push_back(absl::StrFormat("spread %.3f of %.3f", c.spread, c.seed_spread));
+  if (c.switches.most_firings > std::max(2 * c.seed_switches.most_firings, 40u)) {
+    misses.push_back(absl::StrFormat("%u firings to adapt", c.switches.most_firings));
+  }
+  if (c.switches.flips_per_layer > 1.5) misses.push_back(absl::StrFormat("%.2f flips per layer", c.switches.flips_per_layer));
+  if (c.longest_above > 3) misses.push_back(absl::StrFormat("%u firings above 1.25 τ", c.longest_above));
+  return misses;
 }
 
 double MeasureUlpNoise(const Setup& setup, const Rule& rule, double tau) {

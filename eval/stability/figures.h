@@ -9,6 +9,9 @@
 
 namespace stria {
 
+// Every second text of each workload, from number `first` (0 or 1) on: a rule is chosen on one half and shown on the other.
+std::vector<RecordedFiring> EverySecondText(std::span<const RecordedFiring> recording, uint32_t first);
+
 struct Setup {
   std::span<const RecordedFiring> recording;
   const Calibration* calibration;
@@ -37,6 +40,19 @@ struct Switches {
   uint32_t longest_above = 0;
 };
 Switches MeasureSwitches(const Setup& setup, const Rule& rule, double tau);
+
+// A rule beside EchoKV's at one τ, all workloads together: what is asked of a rule that is to be the default.
+struct Comparison {
+  double seed_flips = 0, flips = 0;    // per 1,000 firings, summed over the workloads
+  double seed_spread = 0, spread = 0;  // root of the mean variance over the workloads
+  uint32_t longest_above = 0;          // on stationary and on switching streams
+  Switches seed_switches, switches;
+};
+Comparison Compare(const Setup& setup, const Rule& rule, double tau);
+
+// Why the rule may not be the default by these figures; empty: it may. The bounds: a 30th of EchoKV's flips, half its spread,
+// adapted within 40 firings or twice EchoKV's, 1.5 flips per layer that changes, 3 firings above 1.25 τ.
+std::vector<std::string> Misses(const Comparison& comparison);
 
 // Share of (firing, layer) whose width differs from the undisturbed run when every reading is off by up to one unit in the last
 // place.

@@ -93,14 +93,7 @@ Rule VotingRule(uint32_t votes) {
   return rule;
 }
 
-Rule BandedRule() {
-  Rule rule{.name = "bands and waits", .settings = {}, .calibrated = true};
-  rule.settings.alpha = 0.04;
-  rule.settings.promote_band = rule.settings.hysteresis = 0.15;
-  rule.settings.promote_after = rule.settings.demote_after = 3;
-  rule.settings.promote_at_once = 2;
-  return rule;
-}
+Rule BandedRule() { return {.name = "bands and waits", .settings = {}, .calibrated = true}; }
 
 Stream MakeStream(std::span<const RecordedFiring> recording, const std::string& workload, size_t firings, uint64_t seed) {
   std::map<uint32_t, Stream> texts;

@@ -22,9 +22,9 @@ struct Rule {
 };
 
 Rule SeedRule();        // EchoKV's: EMA 0.1, argmin
-Rule HysteresisRule();  // the default settings: up at once, down below 0.8 τ for 3 firings
+Rule HysteresisRule();  // up at once, down below 0.8 τ for 3 firings
 Rule VotingRule(uint32_t votes);
-Rule BandedRule();      // EMA 0.04, up at 1.15 τ for 3 firings or above 2 τ at once, down below 0.85 τ for 3, from a calibration
+Rule BandedRule();      // the default settings, from a calibration
 
 // What the reading's reference keys are.
 enum class Reference {

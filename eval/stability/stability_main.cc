@@ -17,6 +17,7 @@ struct Options {
   int seeds = 20;
   size_t firings = 1000;
   std::vector<std::string> set;
+  bool select = false;
 };
 
 constexpr double kTaus[] = {0.011, 0.022, 0.044};
@@ -85,13 +86,46 @@ void PrintReference(const Setup& setup, const Rule& ours) {
   }
 }
 
+// The candidates for the default, on the texts that it is chosen on.
+void PrintSelection(const Setup& setup) {
+  std::printf("| α | band | wait | flips (EchoKV's) at τ = .011, .022, .044 | spread | flips per layer that changes | most firings to adapt | misses |\n"
+              "|---|---|---|---|---|---|---|---|\n");
+  for (const double alpha : {0.02, 0.03, 0.04}) {
+    for (const double band : {0.15, 0.2, 0.25}) {
+      for (const uint32_t wait : {3u, 5u, 8u}) {
+        Rule rule = BandedRule();
+        rule.settings.alpha = alpha;
+        rule.settings.promote_band = rule.settings.hysteresis = band;
+        rule.settings.promote_after = rule.settings.demote_after = wait;
+        std::string flips, spread, per_layer, adapt, misses;
+        for (const double tau : kTaus) {
+          const Comparison c = Compare(setup, rule, tau);
+          absl::StrAppendFormat(&flips, "%.3g (%.3g) ", c.flips, c.seed_flips);
+          absl::StrAppendFormat(&spread, "%.3f (%.3f) ", c.spread, c.seed_spread);
+          absl::StrAppendFormat(&per_layer, "%.2f ", c.switches.flips_per_layer);
+          absl::StrAppendFormat(&adapt, "%u (%u) ", c.switches.most_firings, c.seed_switches.most_firings);
+          for (const std::string& miss : Misses(c)) absl::StrAppendFormat(&misses, "τ = %.3f: %s; ", tau, miss);
+        }
+        std::printf("| %.2f | %.2f | %u | %s| %s| %s| %s| %s|\n", alpha, band, wait, flips.c_str(), spread.c_str(), per_layer.c_str(),
+                    adapt.c_str(), misses.c_str());
+        std::fflush(stdout);
+      }
+    }
+  }
+}
+
 absl::Status Run(const Options& options) {
-  STRIA_ASSIGN_OR_RETURN(const std::vector<RecordedFiring> recording, ReadRecording(options.recording));
+  STRIA_ASSIGN_OR_RETURN(const std::vector<RecordedFiring> all, ReadRecording(options.recording));
+  const std::vector<RecordedFiring> recording = EverySecondText(all, options.select ? 0 : 1);
   STRIA_ASSIGN_OR_RETURN(const Calibration calibration, ReadCalibration(options.calibration));
   if (calibration.layers.size() != recording[0].layers.size())
     return absl::InvalidArgumentError(absl::StrFormat("%s is of %d layers, %s of %d", options.calibration, calibration.layers.size(),
                                                       options.recording, recording[0].layers.size()));
   const Setup setup{recording, &calibration, {"gsm8k", "tau_airline", "retrieval"}, options.seeds, options.firings};
+  if (options.select) {
+    PrintSelection(setup);
+    return absl::OkStatus();
+  }
   Rule ours = BandedRule();
   for (const std::string& assignment : options.set) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(assignment, absl::MaxSplits('=', 1));
@@ -104,19 +138,21 @@ absl::Status Run(const Options& options) {
 
 Printed by `./stria stability`, which drives the controller's own code with %zu canary firings recorded on SmolLM2-135M-Instruct
 (`eval/data/canary_smollm2.csv`: GSM8K, τ-bench airline, synthetic retrieval; contexts of 512 to 1,280 tokens; one sequence a
-firing, so the noise is that of a worker with one stream). Every figure is over %d seeds: a seed gives the order of the texts.
+firing, so the noise is that of a worker with one stream): those of every second text. Every figure is over %d seeds: a seed gives the
+order of the texts.
 
-The rules: EchoKV's (each firing takes the narrowest width whose moving average is under τ); plain hysteresis, which the default settings are; the vote of the last
-n firings; and bands and waits: average with α = %.2g, a layer widens after %u firings at (1 + %.2g)·τ or more, at once above
+The rules: EchoKV's (each firing takes the narrowest width whose moving average is under τ); plain hysteresis; the vote of the last
+n firings; and bands and waits, the default settings: average with α = %.2g, a layer widens after %u firings at (1 + %.2g)·τ or more, at once above
 %.3g·τ, narrows after %u firings under (1 − %.2g)·τ, and starts from the model's calibration (`eval/data/smollm2_calibration.json`,
-made from other texts) where there is one. The numbers of bands and waits were chosen by these figures, on the same recording.
+made from other texts) where there is one. They were chosen among 27 candidates on the other half of the
+texts (`./stria stability --select` shows them); the candidates came from earlier trials on all of them.
 
 ## One workload
 
 %zu firings. Flips per 1,000 firings, all 30 layers together; final average bits and their standard deviation over seeds; the
 longest time, in firings, that a layer's average stayed above 1.25 τ at its width.
 )",
-              recording.size(), options.seeds, banded.alpha, banded.promote_after, banded.promote_band,
+              all.size(), options.seeds, banded.alpha, banded.promote_after, banded.promote_band,
               banded.promote_at_once, banded.demote_after, banded.hysteresis, options.firings);
   PrintStationary(setup, ours);
   std::printf(R"(
@@ -159,6 +195,7 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", options.seeds, "orders of the texts")->capture_default_str()->check(CLI::Range(2, 1000));
   app.add_option("--firings", options.firings, "of each stream")->capture_default_str()->check(CLI::Range(100, 1000000));
   app.add_option("--set", options.set, "a setting of bands and waits, NAME=NUMBER: to try another one");
+  app.add_flag("--select", options.select, "compare candidates for the default, on the texts that it is chosen on");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = stria::Run(options);
   if (status.ok()) return 0;

@@ -29,7 +29,7 @@ constexpr const char* kMigrations[] = {
                       layer INTEGER NOT NULL, from_bits INTEGER NOT NULL, to_bits INTEGER NOT NULL, first INTEGER NOT NULL);
   CREATE TABLE models (model TEXT PRIMARY KEY, unix_seconds REAL NOT NULL, state TEXT NOT NULL);
 )sql",
-    // 2: settings have more fields; those that an old revision does not name have their defaults.
+    // 2: settings have more fields; an old revision goes on as Unnamed() says.
     "",
 };
 constexpr uint64_t kSchemaVersion = std::size(kMigrations);
@@ -40,9 +40,18 @@ absl::StatusOr<json> Parse(const std::string& text, const char* what) {
   return value;
 }
 
+// What a revision meant that does not name a setting, because it is older than the setting.
+Settings Unnamed() {
+  Settings settings;
+  settings.promote_band = 0;
+  settings.promote_after = 1;
+  settings.promote_at_once = 1.25;
+  return settings;
+}
+
 absl::StatusOr<Settings> ReadSettings(const std::string& text) {
   STRIA_ASSIGN_OR_RETURN(const json object, Parse(text, "a revision's settings"));
-  absl::StatusOr<Settings> settings = SettingsFromJson(object, Settings{});
+  absl::StatusOr<Settings> settings = SettingsFromJson(object, Unnamed());
   if (!settings.ok()) return absl::DataLossError(absl::StrCat("a revision's settings: ", std::string(settings.status().message())));
   return settings;
 }

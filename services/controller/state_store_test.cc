@@ -373,9 +373,13 @@ void ExpectVersion1Content(OpenedStore& opened) {
   EXPECT_EQ(opened.state.revision, 2u);
   EXPECT_EQ(opened.state.max_epoch, 41u);
   EXPECT_DOUBLE_EQ(opened.state.settings.tau, 0.03);
-  Settings others = opened.state.settings;
-  others.tau = Settings{}.tau;
-  EXPECT_EQ(others, Settings{}) << "what it does not name has its default";
+  Settings then;
+  then.tau = 0.03;
+  then.alpha = 0.1;
+  then.promote_band = 0;
+  then.promote_after = 1;
+  then.promote_at_once = 1.25;
+  EXPECT_EQ(opened.state.settings, then) << "what it does not name means what it meant then";
   ASSERT_EQ(opened.state.models.size(), 1u);
   const ModelState& model = opened.state.models[0];
   EXPECT_EQ(model.published, MakePublication(41).vector);

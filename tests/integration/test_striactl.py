@@ -76,7 +76,7 @@ def test_canary_rate(stack):
 
 def test_settings_by_name(stack):
     assert "reference_length" in stack.striactl("settings", "show").stdout
-    assert stack.striactl("settings", "get", "alpha").stdout == "0.1\n"
+    assert stack.striactl("settings", "get", "alpha").stdout == "0.04\n"
     for name, value in (("alpha", "0.2"), ("reference_length", "8192"), ("keys_widest", "int8")):
         stack.striactl("settings", "set", name, value)
         assert stack.striactl("settings", "get", name).stdout == value + "\n"
