@@ -220,7 +220,7 @@ def test_every_command_has_a_test():
     script = subprocess.run([STRIACTL, "completion", "bash"], capture_output=True, text=True, check=True).stdout
     commands = re.search(r'"striactl:0"\) COMPREPLY=\(\$\(compgen -W "([^"]*)"', script).group(1).split()
     assert set(commands) == {"status", "tiers", "tau", "canary", "settings", "pin", "unpin", "freeze", "thaw", "recommend", "export", "apply", "plan",
-                             "diff", "history", "undo", "flips", "watch", "completion", "man"}
+                             "diff", "history", "undo", "flips", "watch", "completion", "man", "keys"}
 
 
 # What is typed (the cursor at its end) → what must be among the completions, and what must not.
