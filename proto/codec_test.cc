@@ -35,6 +35,8 @@ StartSequence ExampleStart() {
                     .choice = 3,
                     .top_logprobs = 5};
   start.plan.follow_tiers = false;
+  start.share_prefix = false;
+  start.cache_salt = "tenant";
   start.plan.layers = {
       {.kind = LayerAction::Kind::kPlain, .keys = Width::kInt8, .values = Width::kInt2, .rank = 0, .latent = Width::kFp16},
       {.kind = LayerAction::Kind::kLatent, .keys = Width::kFp16, .values = Width::kFp16, .rank = 96, .latent = Width::kInt4},
@@ -59,7 +61,7 @@ StepOutputs ExampleOutputs() {
   ended.first_index = 8;
   ended.finish = FinishReason::kError;
   ended.message = std::string(1000, 'x') + "\xff";
-  ended.kv = {.bytes = 1000, .tokens = 65, .payload_bits = 4.5, .bits_per_element = 5, .fp16_bytes = 4000};
+  ended.kv = {.bytes = 1000, .tokens = 65, .payload_bits = 4.5, .bits_per_element = 5, .fp16_bytes = 4000, .cached_tokens = 64};
   return step;
 }
 
@@ -124,6 +126,8 @@ WorkerStatus ExampleStatus() {
   status.key_bits = {2, 4, 8, 16};
   status.value_bits = {16, 8, 4, 2};
   status.draining = true;
+  status.idle_bytes = 77;
+  status.shared_bytes = 55;
   return status;
 }
 
@@ -140,6 +144,8 @@ TEST(SequenceCodec, StartRoundTrip) {
   EXPECT_EQ(got.stop_tokens, start.stop_tokens);
   EXPECT_EQ(got.forced, start.forced);
   EXPECT_EQ(got.plan, start.plan);
+  EXPECT_FALSE(got.share_prefix);
+  EXPECT_EQ(got.cache_salt, "tenant");
   EXPECT_EQ(got.sampling.temperature, 0.25f);
   EXPECT_EQ(got.sampling.top_p, 0.5f);
   EXPECT_EQ(got.sampling.top_k, 40u);
@@ -196,6 +202,7 @@ TEST(SequenceCodec, OutputsRoundTrip) {
   EXPECT_EQ(ended.kv.payload_bits, 4.5);
   EXPECT_EQ(ended.kv.bits_per_element, 5);
   EXPECT_EQ(ended.kv.fp16_bytes, 4000u);
+  EXPECT_EQ(ended.kv.cached_tokens, 64u);
 }
 
 TEST(SequenceCodec, HelloAndStatusRoundTrip) {
@@ -229,6 +236,8 @@ TEST(SequenceCodec, HelloAndStatusRoundTrip) {
   EXPECT_EQ(s.key_bits, ExampleStatus().key_bits);
   EXPECT_EQ(s.value_bits, ExampleStatus().value_bits);
   EXPECT_TRUE(s.draining);
+  EXPECT_EQ(s.idle_bytes, 77u);
+  EXPECT_EQ(s.shared_bytes, 55u);
 }
 
 TEST(TierCodec, RoundTrip) {

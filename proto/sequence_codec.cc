@@ -95,6 +95,8 @@ absl::StatusOr<ToWorker> Decode(const wire::StartSequence& from) {
       STRIA_RETURN_IF_ERROR(FromWire(*layer, start.plan.layers.emplace_back()));
     }
   }
+  start.share_prefix = from.share_prefix();
+  STRIA_RETURN_IF_ERROR(CopyText("StartSequence.cache_salt", from.cache_salt(), start.cache_salt));
   return start;
 }
 
@@ -156,6 +158,8 @@ absl::StatusOr<ToScheduler> Decode(const wire::WorkerStatus& from) {
     }
   }
   status.draining = from.draining();
+  status.idle_bytes = from.idle_bytes();
+  status.shared_bytes = from.shared_bytes();
   return status;
 }
 
@@ -193,7 +197,7 @@ absl::Status FromWire(const wire::SequenceOutput& from, size_t& budget, Sequence
   if (const wire::KvUsage* kv = from.kv()) {
     if (!std::isfinite(kv->payload_bits())) return Refuse("KvUsage.payload_bits", kv->payload_bits());
     if (!std::isfinite(kv->bits_per_element())) return Refuse("KvUsage.bits_per_element", kv->bits_per_element());
-    to.kv = {kv->bytes(), kv->tokens(), kv->payload_bits(), kv->bits_per_element(), kv->fp16_bytes()};
+    to.kv = {kv->bytes(), kv->tokens(), kv->payload_bits(), kv->bits_per_element(), kv->fp16_bytes(), kv->cached_tokens()};
   }
   to.epoch = from.epoch();
   return absl::OkStatus();
@@ -227,7 +231,8 @@ flatbuffers::Offset<wire::SequenceOutput> ToWire(flatbuffers::FlatBufferBuilder&
   const auto top_offset = top.empty() ? 0 : builder.CreateVectorOfStructs(top);
   const auto message_offset = from.message.empty() ? 0 : builder.CreateString(from.message);
   const wire::SequenceName name = ToWire(from.name);
-  const wire::KvUsage kv(from.kv.bytes, from.kv.tokens, from.kv.payload_bits, from.kv.bits_per_element, from.kv.fp16_bytes);
+  const wire::KvUsage kv(from.kv.bytes, from.kv.tokens, from.kv.payload_bits, from.kv.bits_per_element, from.kv.fp16_bytes,
+                         from.kv.cached_tokens);
   return wire::CreateSequenceOutput(builder, &name, from.first_index, tokens_offset, counts_offset, top_offset,
                                     static_cast<uint8_t>(from.finish), message_offset,
                                     from.finish == FinishReason::kNone ? nullptr : &kv, from.epoch);
@@ -253,9 +258,10 @@ std::string Encode(const StartSequence& start) {
   const auto forced = builder.CreateVector(start.forced);
   const auto sampling = ToWire(builder, start.sampling);
   const auto plan = builder.CreateVectorOfStructs(layers);
+  const auto salt = start.cache_salt.empty() ? 0 : builder.CreateString(start.cache_salt);
   return FinishSequence(builder, wire::CreateStartSequence(builder, &name, prompt, start.delivered, start.max_new_tokens, stop,
                                                            forced, sampling, start.plan.follow_tiers, plan, start.priority,
-                                                           start.plan.keep_tokens));
+                                                           start.plan.keep_tokens, start.share_prefix, salt));
 }
 
 std::string Encode(const CancelSequence& cancel) {
@@ -292,7 +298,8 @@ std::string Encode(const WorkerStatus& status) {
       builder, wire::CreateWorkerStatus(builder, builder.CreateString(status.worker), status.incarnation, status.scheduler,
                                         status.pool_bytes, status.used_bytes, status.staging_bytes, status.running,
                                         status.prefilling, status.epoch, builder.CreateVector(status.key_bits),
-                                        builder.CreateVector(status.value_bits), status.draining));
+                                        builder.CreateVector(status.value_bits), status.draining, status.idle_bytes,
+                                        status.shared_bytes));
 }
 
 std::string Encode(const StepOutputs& step) {

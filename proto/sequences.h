@@ -38,6 +38,8 @@ struct StartSequence {
   std::vector<int32_t> forced;     // teacher forcing: these tokens, in this order, through decode steps; sampling only scores
   SamplingParams sampling;
   CachePlan plan;
+  bool share_prefix = true;        // takes pages of equal prompts that came before, and leaves its own
+  std::string cache_salt;          // shares with equal salts only: one tenant never sees another's hits
 };
 
 struct CancelSequence {
@@ -73,11 +75,12 @@ enum class FinishReason : uint8_t {
 };
 
 struct KvUsage {
-  uint64_t bytes = 0;       // held at the end: pages, first page, ring and tail included
+  uint64_t bytes = 0;       // held at the end: pages, first page, ring and tail included; shared pages in full
   uint64_t tokens = 0;      // in the cache at the end, what eviction took aside
   double payload_bits = 16;  // mean tier over stored elements, scales aside
   double bits_per_element = 16;  // bytes · 8 / stored elements: layers that inherit store none
   uint64_t fp16_bytes = 0;  // the whole context at FP16 in every layer, evicted tokens too, nothing else
+  uint64_t cached_tokens = 0;  // of the prompt, not computed because their pages were there
 };
 
 // New tokens of one sequence, and its end.
@@ -129,6 +132,8 @@ struct WorkerStatus {
   uint64_t incarnation = 0;
   uint64_t scheduler = 0;   // incarnation of the scheduler whose commands it follows
   uint64_t pool_bytes = 0, used_bytes = 0, staging_bytes = 0;
+  uint64_t idle_bytes = 0;    // pages that only the prefix cache holds: as good as free, and not in used_bytes
+  uint64_t shared_bytes = 0;  // what sequences would hold more if none shared pages
   uint32_t running = 0, prefilling = 0;
   uint64_t epoch = 0;
   std::vector<uint8_t> key_bits, value_bits;  // per layer, in force

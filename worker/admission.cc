@@ -16,11 +16,19 @@ void AddWhole(const CacheLayout& layout, const TierVector& tiers, const Sequence
   layout.AddPages(sequence.start.plan, tiers, 0, tokens / kPageTokens, list);
 }
 
-uint64_t StagingBytes(const CacheLayout& layout, const Sequence& sequence) {
-  return sequence.prompt_tokens() * layout.staging_bytes_per_token();
+}  // namespace
+
+DemandList PromptDemand(const CacheLayout& layout, const TierVector& tiers, const Sequence& sequence) {
+  DemandList demand;
+  layout.AddRings(sequence.start.plan, demand);
+  layout.AddPages(sequence.start.plan, tiers, sequence.shape.shared / kPageTokens,
+                  sequence.kept_tokens() / kPageTokens, demand);
+  return demand;
 }
 
-}  // namespace
+uint64_t StagingBytes(const CacheLayout& layout, const Sequence& sequence) {
+  return layout.StagingBytes(sequence.prompt_tokens(), sequence.shape.shared);
+}
 
 absl::Status CheckEverFits(const CacheLayout& layout, uint64_t pool_bytes, const TierVector& tiers,
                            const Sequence& sequence) {
@@ -38,9 +46,8 @@ absl::Status CheckEverFits(const CacheLayout& layout, uint64_t pool_bytes, const
 bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector& tiers,
               const Sequence& sequence, std::span<Sequence* const> active) {
   const uint64_t staging = StagingBytes(layout, sequence);
-  DemandList now;
-  AddWhole(layout, tiers, sequence, sequence.kept_tokens(), now);
-  if (active.empty()) return pool.Fits(now.demands(), staging);
+  DemandList now = PromptDemand(layout, tiers, sequence);
+  if (active.empty()) return pool.Fits(now.demands(), staging, PagePool::Idle::kIsFree);
   if (pool.charged_bytes() > 0 && pool.charged_bytes() + staging > pool.capacity() / kStagingShare)
     return false;
 
@@ -55,11 +62,13 @@ bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector&
     other->cache->AddGrowth(
         one_page_more(std::max(other->cache->tokens(), other->kept_tokens()), other->most_tokens), tiers,
         now);
-  if (!pool.Fits(now.demands(), staging)) return false;
+  if (!pool.Fits(now.demands(), staging, PagePool::Idle::kIsFree)) return false;
   if (!sequence.careful) return true;
 
   DemandList all;
-  AddWhole(layout, tiers, sequence, sequence.most_tokens, all);
+  layout.AddRings(sequence.start.plan, all);
+  sequence.cache->AddHeld(all);  // shared pages
+  sequence.cache->AddGrowth(sequence.most_tokens, tiers, all);
   for (const Sequence* other : active) {
     other->cache->AddHeld(all);
     other->cache->AddGrowth(other->most_tokens, tiers, all);

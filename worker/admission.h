@@ -16,9 +16,15 @@ namespace stria {
 absl::Status CheckEverFits(const CacheLayout& layout, uint64_t pool_bytes, const TierVector& tiers,
                            const Sequence& sequence);
 
-// Whether the sequence may begin to prefill now beside `active` (prefilling and running) ones: its prompt's
-// pages, rings and staging fit and leave every sequence room to grow by a page. A careful one waits until
-// everything that it and the others may ever take fits at once, so it is not thrown out a second time.
+// The pages and rings that the prompt takes beside the pages that its cache shares already, and the bytes that
+// it stages.
+DemandList PromptDemand(const CacheLayout& layout, const TierVector& tiers, const Sequence& sequence);
+uint64_t StagingBytes(const CacheLayout& layout, const Sequence& sequence);
+
+// Whether the sequence may begin to prefill now beside `active` (prefilling and running) ones. Its cache holds
+// the pages that it shares, if any. Its prompt's other pages, rings and staging fit, once idle pages are let go,
+// and leave every sequence room to grow by a page. A careful one waits until everything that it and the others
+// may ever take fits at once, so it is not thrown out a second time.
 bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector& tiers,
               const Sequence& sequence, std::span<Sequence* const> active);
 

@@ -25,8 +25,10 @@ absl::StatusOr<CacheLayout> CacheLayout::Create(const ModelConfig& model, uint32
   CacheLayout layout;
   layout.shape_ = {.heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
   layout.sink_pages_ = sink_pages;
+  layout.residual_bytes_per_token_ = uint64_t(model.hidden) * sizeof(float);
   layout.staging_bytes_per_token_ =
-      uint64_t(model.hidden + model.kv_heads) * sizeof(float) + uint64_t(2) * model.kv_width() * sizeof(Half);
+      layout.residual_bytes_per_token_ + uint64_t(model.kv_heads) * sizeof(float) +
+      uint64_t(2) * model.kv_width() * sizeof(Half);
   LayerBytes bytes;
   for (Width width : kAllWidths) {
     bytes.key_page[WidthIndex(width)] = static_cast<uint32_t>(KeyPageBytes(layout.shape_, width));

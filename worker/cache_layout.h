@@ -18,8 +18,25 @@ constexpr int WidthIndex(Width width) {
   return width == Width::kInt2 ? 0 : width == Width::kInt4 ? 1 : width == Width::kInt8 ? 2 : 3;
 }
 
+constexpr Width Narrower(Width a, Width b) { return Bits(a) < Bits(b) ? a : b; }
+
 struct Widths {
   Width keys = Width::kFp16, values = Width::kFp16;
+  Width narrower() const { return Narrower(keys, values); }
+  friend bool operator==(const Widths&, const Widths&) = default;
+};
+
+// One page number of a sequence, in all layers.
+struct PageRow {
+  struct Layer {
+    int layer = 0;
+    PageId keys = 0, values = 0;
+    Widths widths;
+  };
+  std::vector<Layer> layers;  // those that have a cache of their own, in order
+  // The narrowest page that its tokens attended to while they were computed, or that those were computed over
+  // in their turn. FP16: what a prompt without shared pages has.
+  Width ancestors = Width::kFp16;
 };
 
 // Demands for pages, one entry per size.
@@ -50,8 +67,12 @@ class CacheLayout {
   size_t ring_elements() const { return size_t(kPageTokens) * shape_.kv_heads * shape_.head_dim; }
   // Elements of one token in one layer, keys and values.
   uint64_t layer_elements() const { return uint64_t(2) * shape_.kv_heads * shape_.head_dim; }
-  // One layer's FP16 keys and values and its votes for eviction, and the residual stream.
+  // What a prompt stages while it prefills: one layer's FP16 keys and values of each token and its votes for
+  // eviction, and the residual stream of those that are computed.
   uint64_t staging_bytes_per_token() const { return staging_bytes_per_token_; }
+  uint64_t StagingBytes(uint32_t tokens, uint32_t shared_tokens) const {
+    return tokens * staging_bytes_per_token_ - shared_tokens * residual_bytes_per_token_;
+  }
 
   // Widths of page number `page` of a layer, sealed under these tiers.
   Widths PageWidths(const CachePlan& plan, const TierVector& tiers, int layer, uint32_t page) const {
@@ -68,7 +89,7 @@ class CacheLayout {
  private:
   AttentionShape shape_;
   uint32_t sink_pages_ = 0;
-  uint64_t staging_bytes_per_token_ = 0;
+  uint64_t staging_bytes_per_token_ = 0, residual_bytes_per_token_ = 0;
   std::vector<LayerBytes> bytes_;
 };
 

@@ -56,12 +56,14 @@ class CacheTest : public testing::Test {
 
   void Prefill(SequenceCache& cache, int tokens, int chunk) {
     PrefillCache prefill(*layout_, BestTarget(), 1);
-    const auto count = static_cast<uint32_t>(tokens);
-    const auto staging = PromptStaging::Take(*layout_, 16, {count, count, 0}, *pool_, true);
+    const auto count = static_cast<uint32_t>(tokens), shared = cache.shared_pages() * kPageTokens;
+    const auto staging = PromptStaging::Take(*layout_, 16, {count, count, 0, shared}, *pool_, true);
     ASSERT_NE(staging, nullptr);
-    EXPECT_EQ(pool_->charged_bytes(), uint64_t(tokens) * (16 * 4 + kKvHeads * 4 + 2 * kKvWidth * 2));
+    EXPECT_EQ(pool_->charged_bytes(),
+              uint64_t(count - shared) * 16 * 4 + uint64_t(count) * (kKvHeads * 4 + 2 * kKvWidth * 2));
+    const int first = static_cast<int>(shared);
     for (int layer = 0; layer < kLayers; ++layer)
-      for (int begin = 0; begin < tokens; begin += chunk) {
+      for (int begin = first; begin < tokens; begin += chunk) {
         const int end = std::min(begin + chunk, tokens);
         const auto q = Rows(2, layer, begin, end), k = Rows(0, layer, begin, end),
                    v = Rows(1, layer, begin, end);
@@ -94,9 +96,13 @@ class CacheTest : public testing::Test {
 
   std::vector<double> Attend(const SequenceCache& cache, int layer, int position,
                              const std::vector<float>& q) const {
-    const int sealed = static_cast<int>(cache.sealed_pages()) * kPageTokens;
+    return Attend(cache, layer, position, q, cache.sealed_pages());
+  }
+  std::vector<double> Attend(const SequenceCache& cache, int layer, int position, const std::vector<float>& q,
+                             uint32_t pages) const {
+    const int sealed = static_cast<int>(pages) * kPageTokens;
     std::vector<float> keys(size_t(sealed) * kKvWidth), values(keys.size());
-    for (uint32_t page = 0; page < cache.sealed_pages(); ++page) {
+    for (uint32_t page = 0; page < pages; ++page) {
       UnsealKeys(layout_->shape(), cache.key_pages(layer)[page],
                  keys.data() + size_t(page) * kPageTokens * kKvWidth);
       UnsealValues(layout_->shape(), cache.value_pages(layer)[page],
@@ -125,8 +131,10 @@ class CacheTest : public testing::Test {
 
   void ExpectRing(const SequenceCache& cache) const {
     const int tokens = static_cast<int>(cache.tokens());
+    const int first = static_cast<int>(cache.shared_pages()) * kPageTokens;
+    EXPECT_EQ(cache.ring_keys(), static_cast<uint32_t>(std::min(tokens - first, kPageTokens)));
     for (int layer = 0; layer < kLayers; ++layer)
-      for (int token = std::max(0, tokens - kPageTokens); token < tokens; ++token)
+      for (int token = std::max(first, tokens - kPageTokens); token < tokens; ++token)
         for (int head = 0; head < kKvHeads; ++head)
           for (int c = 0; c < kDim; ++c)
             ASSERT_EQ(
@@ -183,6 +191,82 @@ TEST_F(CacheTest, DecodePagesEqualPromptPages) {
     }
   EXPECT_EQ(prompted->bytes(), stepped->bytes());
   EXPECT_EQ(pool_->used_bytes(), 2 * prompted->bytes());
+}
+
+// A prompt behind shared pages: its rows attend to what the pages read as, the ring begins behind them, and
+// decoding goes on over them.
+TEST_F(CacheTest, SharedPagesAreReadAndNeverEnterTheRing) {
+  tiers_.layers[0] = {.keys = Width::kInt4, .values = Width::kInt8};
+  tiers_.layers[1] = {.keys = Width::kInt8, .values = Width::kInt2};
+  auto first = Sequence(200);
+  Prefill(*first, 200, 64);
+  for (int prompt : {129, 140, 192, 193, 250}) {
+    auto cache = std::make_unique<SequenceCache>(*layout_, *pool_, counts_, plan_);
+    cache->Share(first->Row(0));
+    cache->Share(first->Row(1));
+    ASSERT_TRUE(cache->AllocatePrompt(prompt, tiers_, Placement::kNeighbours));
+    const auto count = static_cast<uint32_t>(prompt);
+    const auto staging = PromptStaging::Take(*layout_, 16, {count, count, 0, 128}, *pool_, true);
+    ASSERT_NE(staging, nullptr);
+    PrefillCache prefill(*layout_, BestTarget(), 1);
+    for (int layer = 0; layer < kLayers; ++layer) {
+      const auto q = Rows(2, layer, 128, prompt), k = Rows(0, layer, 128, prompt), v = Rows(1, layer, 128, prompt);
+      std::vector<float> out(q.size());
+      prefill.SetChunk(*cache, *staging, 128, prompt);
+      prefill.AppendAndAttend(layer, {prompt - 128, q.data(), k.data(), v.data(), out.data()});
+      // The first two rows, against doubles over the shared pages and exact tokens.
+      for (int row = 0; row < std::min(2, prompt - 128); ++row) {
+        const auto expected = Attend(*first, layer, 128 + row, Rows(2, layer, 128 + row, 129 + row), 2);
+        for (int c = 0; c < kQWidth; ++c) ASSERT_NEAR(out[row * kQWidth + c], expected[c], 0.03) << prompt;
+      }
+    }
+    cache->FinishPrompt(prompt, 0);
+    ExpectRing(*cache);
+    EXPECT_EQ(cache->Row(0).ancestors, Width::kFp16);
+    if (prompt >= 192) {
+      EXPECT_EQ(cache->Row(2).ancestors, Width::kInt2);  // it attended to the second page
+    }
+    DecodeCache decode(*layout_, BestTarget(), 1, 1);
+    for (int i = 0; i < 140; ++i) {
+      Step(decode, *cache, 0.05);
+      ExpectRing(*cache);
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_EQ(cache->bytes() + first->bytes(),
+              pool_->used_bytes() - pool_->charged_bytes() + [&] {  // two rows are held once
+                uint64_t shared = 0;
+                for (int page : {0, 1})
+                  for (int layer = 0; layer < kLayers; ++layer)
+                    shared += layout_->key_page_bytes(layer, cache->key_pages(layer)[page].width) +
+                              layout_->value_page_bytes(layer, cache->value_pages(layer)[page].width);
+                return shared;
+              }());
+  }
+  // A page that decode sealed was computed over those before it, the prompt's pages over none.
+  EXPECT_EQ(first->Row(2).ancestors, Width::kFp16);
+  DecodeCache decode(*layout_, BestTarget(), 1, 1);
+  while (first->sealed_pages() < 4) Step(decode, *first, 0.05);
+  EXPECT_EQ(first->Row(3).ancestors, Width::kInt2);
+  first.reset();
+  EXPECT_EQ(pool_->used_bytes(), 0u);
+  for (uint64_t pages : counts_.by_width) EXPECT_EQ(pages, 0u);
+}
+
+TEST_F(CacheTest, ProbePassesOverShortRings) {
+  auto first = Sequence(64);
+  Prefill(*first, 64, 64);
+  SequenceCache cache(*layout_, *pool_, counts_, plan_);
+  cache.Share(first->Row(0));
+  ASSERT_TRUE(cache.AllocatePrompt(70, tiers_, Placement::kNeighbours));
+  Prefill(cache, 70, 64);
+  CanaryProbe probe(*layout_, BestTarget(), 1, 7, SystemClock());
+  DecodeCache decode(*layout_, BestTarget(), 1, 1);
+  SequenceCache* batch[] = {&cache};
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_FALSE(probe.Arm(batch, i)) << cache.tokens();
+    Step(decode, cache, 0.05);
+  }
+  EXPECT_TRUE(probe.Arm(batch, 9));  // 15 keys of its own, and the step's
 }
 
 // The probe's readings are the reference's for that ring and those queries, divided by √(L/L0) and averaged.

@@ -33,7 +33,7 @@ bool CanaryProbe::Arm(std::span<SequenceCache* const> batch, uint64_t step) {
   step_ = step;
   rows_.clear();
   for (size_t i = 0; i < batch.size(); ++i)
-    if (batch[i]->tokens() + 1 >= kCanaryMinKeys) rows_.push_back(i);
+    if (batch[i]->ring_keys() + 1 >= kCanaryMinKeys) rows_.push_back(i);
   // The first few places of a random permutation.
   for (size_t i = 0; i < std::min(rows_.size(), kMaxSequences); ++i) {
     const double u = Uniform(seed_, kSampling, step * kMaxSequences + i);

@@ -31,7 +31,7 @@ class CanaryProbe {
 
   // Whether this decode step fires: a draw keyed by (seed, step).
   bool Fires(const TierVector& tiers, uint64_t step) const;
-  // Samples among the batch the sequences that will have enough keys with the step's new one. False: there is
+  // Samples among the batch the sequences whose rings will hold enough keys with the step's new one. False: there is
   // none.
   bool Arm(std::span<SequenceCache* const> batch, uint64_t step);
   // q [batch, heads, head_dim] of the armed step.

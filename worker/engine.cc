@@ -101,6 +101,7 @@ EngineImpl::EngineImpl(Transformer& transformer, const EngineOptions& options, c
       residual_(size_t{options.max_sequences} * model_.hidden),
       logits_(size_t{std::min(options.max_sequences, kHeadRows)} * model_.vocab),
       scratch_(options.threads) {
+  if (options.prefix_cache_bytes > 0) prefix_cache_.emplace(layout_, *pool_, options.prefix_cache_bytes);
   tiers_.layers.resize(model_.layers);
   tokens_.reserve(options.max_sequences);
   positions_.reserve(std::max(options.max_sequences, options.prefill_chunk));
@@ -130,6 +131,11 @@ absl::Status EngineImpl::Start(const StartSequence& start) {
   if (sequence->next_index >= sequence->limit()) {  // nothing to generate
     EndOutsideTurn(*sequence, FinishReason::kLength);
     return absl::OkStatus();
+  }
+  // Where tokens are evicted, page p does not hold the prompt's tokens 64p to 64p + 63.
+  if (prefix_cache_ && start.share_prefix && sequence->shape.evicted == 0) {
+    sequence->prefix.emplace(options_.model_fingerprint, start.plan, start.cache_salt);
+    sequence->prefix->Append(start.prompt);
   }
   waiting_.push_back(sequence.get());
   sequences_.emplace(start.name, std::move(sequence));
@@ -170,8 +176,13 @@ absl::Status EngineImpl::ApplyTiers(const TierVector& tiers) {
 EngineStats EngineImpl::stats() const {
   EngineStats stats = stats_;
   stats.pool_bytes = pool_->capacity();
-  stats.used_bytes = pool_->used_bytes();
+  stats.idle_bytes = pool_->idle_bytes();
+  stats.used_bytes = pool_->used_bytes() - stats.idle_bytes;
   stats.staging_bytes = pool_->charged_bytes();
+  uint64_t held = 0;
+  for (const Sequence* sequence : active_) held += sequence->cache->bytes();
+  stats.shared_bytes = held - (stats.used_bytes - stats.staging_bytes);
+  if (prefix_cache_) stats.prefix = prefix_cache_->stats();
   std::copy(std::begin(page_counts_.by_width), std::end(page_counts_.by_width), std::begin(stats.pages_used));
   for (const Sequence* sequence : active_) ++(sequence->staging ? stats.prefilling : stats.running);
   return stats;

@@ -17,6 +17,7 @@
 #include "proto/sequences.h"
 #include "proto/telemetry.h"
 #include "proto/tiers.h"
+#include "worker/prefix_stats.h"
 
 namespace stria {
 
@@ -35,6 +36,8 @@ struct EngineOptions {
   uint32_t max_context = 0;                 // 0: the model's
   uint32_t prefill_chunk = 256;             // prompt rows per (layer, chunk) unit; borders fixed by position
   uint32_t sink_pages = 1;                  // first pages of every sequence stay FP16
+  uint64_t prefix_cache_bytes = 0;          // of the pool that shared prefixes may keep; 0: none are shared
+  std::string model_fingerprint = "";       // tells one model's prefixes from another's
   int threads = 1;
   Target target = BestTarget();
   uint64_t canary_seed = 1;
@@ -60,12 +63,15 @@ struct SequenceInfo {
 };
 
 struct EngineStats {
-  uint64_t pool_bytes = 0, used_bytes = 0, staging_bytes = 0;
+  uint64_t pool_bytes = 0, used_bytes = 0, staging_bytes = 0;  // used: without idle pages
+  uint64_t idle_bytes = 0;    // pages that only the prefix cache holds, given up whenever memory is wanted
+  uint64_t shared_bytes = 0;  // what sequences would hold more if none shared pages
   uint64_t pages_used[4] = {};  // by width: INT2, INT4, INT8, FP16
   uint32_t running = 0, prefilling = 0;
   uint64_t steps = 0, prompt_tokens = 0, decode_tokens = 0, firings = 0, preemptions = 0, pages_sealed = 0;
   uint64_t evicted_tokens = 0;  // of prompts
   double prefill_seconds = 0, decode_seconds = 0, canary_seconds = 0;
+  PrefixCacheStats prefix;
 };
 
 struct TurnResult {

@@ -1,9 +1,10 @@
-// The engine's state. engine.cc: taking, dropping and describing sequences; engine_turn.cc: what one turn
-// does.
+// The engine's state. engine.cc: taking, dropping and describing sequences; engine_admit.cc: who begins, with
+// which memory and which shared pages; engine_turn.cc: what one turn does.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "worker/cache_layout.h"
@@ -13,6 +14,7 @@
 #include "worker/page_pool.h"
 #include "worker/prefill_cache.h"
 #include "worker/prefill_plan.h"
+#include "worker/prefix_cache.h"
 #include "worker/sequence.h"
 
 namespace stria {
@@ -39,8 +41,18 @@ class EngineImpl final : public Engine {
   absl::Status Validate(const StartSequence& start) const;
   void EndOutsideTurn(const Sequence& sequence, FinishReason reason);
 
-  // engine_turn.cc
+  // engine_admit.cc
+  enum class Admission { kBegins, kWaits, kNoRoom };
   void Admit();
+  Admission TryToBegin(Sequence& sequence);
+  bool WorthWaiting(const Sequence& sequence) const;
+  void TakeMemory(Sequence& sequence);
+  std::unique_ptr<SequenceCache> NewCache(const Sequence& sequence);
+  void ShareNothing(Sequence& sequence);
+  void KeepPages(Sequence& sequence);
+  bool EvictIdle();
+
+  // engine_turn.cc
   void Prefill();
   void RunUnit(Sequence& sequence);
   void FinishPrompt(Sequence& sequence);
@@ -61,6 +73,7 @@ class EngineImpl final : public Engine {
   const CacheLayout layout_;
   const std::unique_ptr<PagePool> pool_;
   PageCounts page_counts_;
+  std::optional<PrefixCache> prefix_cache_;
   PrefillCache prefill_cache_;
   DecodeCache decode_cache_;
   CanaryProbe probe_;

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "worker/admission.h"
 #include "worker/engine_impl.h"
 
 namespace stria {
@@ -14,7 +13,6 @@ namespace {
 constexpr double kStepsOfPrefill = 2;         // a turn's prefill takes about so many undisturbed decode steps
 constexpr double kIdlePrefillSeconds = 0.05;  // when nothing decodes: commands are still looked at in between
 constexpr double kLearn = 0.1;                // weight of the newest step in the smoothed duration
-constexpr uint32_t kMaxOvertakes = 16;        // of a sequence that waits for memory, by younger ones that fit
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -30,43 +28,6 @@ TurnResult EngineImpl::Turn() {
   Prefill();
   Decode(std::move(batch));
   return std::move(result_);
-}
-
-void EngineImpl::Admit() {
-  if (!admission_stale_) return;
-  for (size_t i = 0;
-       i < std::min<size_t>(waiting_.size(), kMaxOvertakes + 1) && active_.size() < options_.max_sequences;) {
-    Sequence& sequence = *waiting_[i];
-    if (!MayBegin(layout_, *pool_, tiers_, sequence, active_)) {
-      if (active_.empty()) {  // fitted at Start, but the tiers have widened since
-        const absl::Status status = CheckEverFits(layout_, pool_->capacity(), tiers_, sequence);
-        End(sequence, FinishReason::kError, std::string(status.message()));
-        continue;
-      }
-      if (overtakes_ >= kMaxOvertakes) break;
-      ++i;
-      continue;
-    }
-    if (i > 0) ++overtakes_;
-    if (i == 0) overtakes_ = 0;
-    waiting_.erase(waiting_.begin() + i);
-    const auto place =
-        std::upper_bound(active_.begin(), active_.end(), &sequence,
-                         [](const Sequence* a, const Sequence* b) { return a->order < b->order; });
-    active_.insert(place, &sequence);
-    sequence.cache = std::make_unique<SequenceCache>(layout_, *pool_, page_counts_, sequence.start.plan);
-    sequence.staging =
-        PromptStaging::Take(layout_, model_.hidden, sequence.shape, *pool_, options_.poison);
-    // MayBegin counted exactly this.
-    STRIA_CHECK(sequence.staging != nullptr);
-    sequence.unit = FirstUnit(sequence.shape, options_.prefill_chunk);
-    if (!sequence.cache->AllocatePrompt(sequence.kept_tokens(), tiers_, Placement::kNeighbours)) {
-      sequence.cache = std::make_unique<SequenceCache>(layout_, *pool_, page_counts_, sequence.start.plan);
-      STRIA_CHECK(sequence.cache->AllocatePrompt(sequence.kept_tokens(), tiers_, Placement::kGaps));
-    }
-    transformer_.Embed(sequence.start.prompt, sequence.staging->residual());
-  }
-  admission_stale_ = false;
 }
 
 void EngineImpl::Prefill() {
@@ -108,8 +69,7 @@ void EngineImpl::RunUnit(Sequence& sequence) {
   for (uint32_t position = begin; position < end; ++position)
     positions_.push_back(static_cast<int32_t>(position));
   prefill_cache_.SetChunk(*sequence.cache, *sequence.staging, begin, end);
-  transformer_.Layer(layer, RowRole::kPrompt, positions_,
-                     sequence.staging->residual() + size_t{begin} * model_.hidden, prefill_cache_);
+  transformer_.Layer(layer, RowRole::kPrompt, positions_, sequence.staging->residual(begin), prefill_cache_);
   ++prefill_units_;
   sequence.unit = NextUnit(sequence.shape, sequence.start.plan, options_.prefill_chunk, sequence.unit);
 }
@@ -118,10 +78,11 @@ void EngineImpl::FinishPrompt(Sequence& sequence) {
   const MonotonicTime begin = clock_.Now();
   const uint32_t tokens = sequence.prompt_tokens();
   sequence.cache->FinishPrompt(sequence.kept_tokens(), sequence.shape.evicted);
-  stats_.prompt_tokens += tokens;
+  stats_.prompt_tokens += tokens - sequence.shape.shared;
   stats_.evicted_tokens += sequence.shape.evicted;
   stats_.pages_sealed += prefill_cache_.TakeSealed();
-  const float* last = sequence.staging->residual() + size_t{tokens - 1} * model_.hidden;
+  KeepPages(sequence);
+  const float* last = sequence.staging->residual(tokens - 1);
   std::copy(last, last + model_.hidden, residual_.begin());
   sequence.staging.reset();
   admission_stale_ = true;
@@ -157,6 +118,11 @@ void EngineImpl::Decode(Sequences batch) {
   for (int layer = 0; layer < model_.layers; ++layer)
     transformer_.Layer(layer, RowRole::kDecode, positions_, residual_.data(), decode_cache_);
   stats_.pages_sealed += decode_cache_.End();
+  for (Sequence* sequence : batch) {
+    if (!sequence->prefix) continue;
+    sequence->prefix->Append({&sequence->pending, 1});
+    KeepPages(*sequence);
+  }
   ++stats_.steps;
   stats_.decode_tokens += rows;
   double canary_seconds = 0;
@@ -176,6 +142,7 @@ void EngineImpl::Decode(Sequences batch) {
 void EngineImpl::Grow(Sequence& sequence) {
   while (!sequence.cache->AllocateNextPage(tiers_, Placement::kNeighbours) &&
          !sequence.cache->AllocateNextPage(tiers_, Placement::kGaps)) {
+    if (EvictIdle()) continue;
     Sequence& victim = Victim();
     if (victim.staging) {
       SendBack(victim);
@@ -205,7 +172,7 @@ Sequence& EngineImpl::Victim() {
 // preempted.
 void EngineImpl::SendBack(Sequence& sequence) {
   sequence.staging.reset();
-  sequence.cache.reset();
+  ShareNothing(sequence);
   sequence.careful = true;
   std::erase(active_, &sequence);
   const auto place =

@@ -82,16 +82,13 @@ std::optional<PageId> PagePool::Allocate(size_t page_bytes, PageRun& run, uint32
 
 PageId PagePool::Use(PageRun& run) {
   Slab& slab = slabs_[run.slab];
-  SizeClass& size_class = classes_[slab.size_class];
   const uint32_t slot = run.next++;
   if (Bit(slab.kept_bits, slot))
     ClearBit(slab.kept_bits, slot);
   else
     --slab.open;
   SetBit(slab.used_bits, slot);
-  ++slab.used;
-  ++size_class.used;
-  page_bytes_used_ += size_class.page_bytes;
+  Count(run.slab, 1, 0);
   Relist(run.slab);
   if (free_ids_.empty()) {
     free_ids_.push_back(static_cast<PageId>(pages_.size()));
@@ -103,18 +100,59 @@ PageId PagePool::Use(PageRun& run) {
   return id;
 }
 
-void PagePool::Unref(PageId id) {
+void PagePool::Count(uint32_t slab_index, int used, int idle) {
+  Slab& slab = slabs_[slab_index];
+  SizeClass& size_class = classes_[slab.size_class];
+  const auto all_idle = [&] { return slab.used > 0 && slab.used == slab.idle; };
+  const bool before = all_idle();
+  slab.used += used;
+  slab.idle += idle;
+  size_class.used += used;
+  size_class.idle += idle;
+  size_class.idle_slabs += int{all_idle()} - int{before};
+  page_bytes_used_ += used * static_cast<int64_t>(size_class.page_bytes);
+  idle_bytes_ += idle * static_cast<int64_t>(size_class.page_bytes);
+}
+
+bool PagePool::Ref(PageId id) {
+  Page& page = pages_[id];
+  STRIA_CHECK(page.refs > 0 || page.kept);
+  if (page.refs == 0) Count(page.slab, 0, -1);
+  return ++page.refs == 1;
+}
+
+bool PagePool::Unref(PageId id) {
   Page& page = pages_[id];
   STRIA_CHECK(page.refs > 0);
-  if (--page.refs > 0) return;
+  if (--page.refs > 0) return false;
+  if (page.kept)
+    Count(page.slab, 0, 1);
+  else
+    Return(id);
+  return true;
+}
+
+void PagePool::Keep(PageId id) {
+  STRIA_CHECK(pages_[id].refs > 0 && !pages_[id].kept);
+  pages_[id].kept = true;
+}
+
+void PagePool::LetGo(PageId id) {
+  Page& page = pages_[id];
+  STRIA_CHECK(page.kept);
+  page.kept = false;
+  if (page.refs > 0) return;
+  Count(page.slab, 0, -1);
+  Return(id);
+}
+
+void PagePool::Return(PageId id) {
+  const Page& page = pages_[id];
   if (poison_) std::memset(data(id), kPoison, page_bytes(id));
   Slab& slab = slabs_[page.slab];
-  SizeClass& size_class = classes_[slab.size_class];
   ClearBit(slab.used_bits, page.slot);
-  --slab.used;
   ++slab.open;
-  --size_class.used;
-  page_bytes_used_ -= size_class.page_bytes;
+  Count(page.slab, -1, 0);
   free_ids_.push_back(id);
   if (slab.used == 0)
     ReturnSlab(page.slab);
@@ -200,7 +238,7 @@ uint32_t PagePool::TakeSlab(uint32_t class_index) {
   ++size_class.slabs;
   Slab& slab = slabs_[index];
   slab.size_class = class_index;
-  slab.used = 0;
+  slab.used = slab.idle = 0;
   slab.open = size_class.per_slab;
   const size_t words = (size_class.per_slab + 63) / 64;
   slab.used_bits.assign(words, 0);
@@ -260,17 +298,24 @@ void PagePool::Refund(uint64_t bytes) {
   charged_ -= bytes;
 }
 
-bool PagePool::Fits(std::span<const PageDemand> demands, uint64_t charge) const {
-  uint64_t needed = charge;
+bool PagePool::Fits(std::span<const PageDemand> demands, uint64_t charge, Idle idle) const {
+  const bool reclaim = idle == Idle::kIsFree;
+  uint64_t needed = charge, room = capacity_ - held_bytes();
+  if (reclaim)
+    for (const SizeClass& size_class : classes_) room += size_class.idle_slabs * kSlabBytes;
   for (const PageDemand& demand : demands) {
     const uint32_t index = FindClass(demand.page_bytes);
-    const uint64_t free_places =
-        index == kNoClass ? 0 : classes_[index].slabs * classes_[index].per_slab - classes_[index].used;
+    uint64_t free_places = 0;  // in slabs that stay with this size
+    if (index != kNoClass) {
+      const SizeClass& c = classes_[index];
+      free_places = reclaim ? (c.slabs - c.idle_slabs) * c.per_slab - (c.used - c.idle)
+                            : c.slabs * c.per_slab - c.used;
+    }
     if (demand.pages <= free_places) continue;
     const uint64_t per_slab = kSlabBytes / demand.page_bytes;
     needed += (demand.pages - free_places + per_slab - 1) / per_slab * kSlabBytes;
   }
-  return needed <= capacity_ - held_bytes();
+  return needed <= room;
 }
 
 uint64_t PagePool::Footprint(std::span<const PageDemand> demands, uint64_t charge) {

@@ -57,8 +57,15 @@ class PagePool {
   // for soon, this one included; they get neighbouring places where possible.
   std::optional<PageId> Allocate(size_t page_bytes, PageRun& run, uint32_t expected = kGrowthRun,
                                  Placement placement = Placement::kNeighbours);
-  void Ref(PageId id) { ++pages_[id].refs; }
-  void Unref(PageId id);      // the last reference returns the page
+  // References count who uses a page. Ref: true if it is the only one now. Unref: true if none is left; the
+  // page then returns, unless it is kept.
+  bool Ref(PageId id);
+  bool Unref(PageId id);
+  // A kept page stays when nobody uses it: it is idle then, until somebody does or it is let go. One may keep
+  // pages: the prefix cache.
+  void Keep(PageId id);
+  void LetGo(PageId id);
+  bool idle(PageId id) const { return pages_[id].refs == 0; }
   void EndRun(PageRun& run);  // gives up the unused rest
 
   std::byte* data(PageId id) const {
@@ -70,20 +77,23 @@ class PagePool {
   bool Charge(uint64_t bytes);
   void Refund(uint64_t bytes);
 
-  // Whether all of this could be allocated now. Each size appears once.
-  bool Fits(std::span<const PageDemand> demands, uint64_t charge) const;
+  // Whether all of this could be allocated now, or once every idle page is let go. Each size appears once.
+  enum class Idle { kIsUsed, kIsFree };
+  bool Fits(std::span<const PageDemand> demands, uint64_t charge, Idle idle = Idle::kIsUsed) const;
   // Bytes of pool that it would take if nothing else were there: whole slabs, and the charge.
   static uint64_t Footprint(std::span<const PageDemand> demands, uint64_t charge);
 
   uint64_t capacity() const { return capacity_; }
   uint64_t used_bytes() const { return page_bytes_used_ + charged_; }  // pages and charges, to the byte
   uint64_t charged_bytes() const { return charged_; }
+  uint64_t idle_bytes() const { return idle_bytes_; }  // of the used ones
   uint64_t held_bytes() const { return slabs_in_use_ * kSlabBytes + charged_; }  // the same in whole slabs
   uint64_t pages_in_use() const { return pages_.size() - free_ids_.size(); }
 
  private:
   struct Page {
     uint32_t slab = 0, slot = 0, refs = 0;
+    bool kept = false;
   };
   // Slabs of one class: some place neither used nor kept for a run | only kept places left. Full slabs are in
   // no list.
@@ -92,11 +102,12 @@ class PagePool {
     size_t page_bytes = 0;
     uint32_t per_slab = 0;
     uint64_t slabs = 0, used = 0;
+    uint64_t idle = 0, idle_slabs = 0;  // pages; slabs whose pages are all idle
     std::vector<uint32_t> lists[kLists] = {};
   };
   struct Slab {
     uint32_t size_class = 0, generation = 0;
-    uint32_t used = 0, open = 0;
+    uint32_t used = 0, open = 0, idle = 0;
     ListKind list = kNoList;
     uint32_t list_index = 0;
     std::vector<uint64_t> used_bits, kept_bits;
@@ -115,11 +126,13 @@ class PagePool {
   bool CutRun(uint32_t size_class, uint32_t want, Placement placement, PageRun& run);
   Gap LongestGap(const Slab& slab, uint32_t per_slab, uint32_t enough) const;
   PageId Use(PageRun& run);
+  void Count(uint32_t slab, int used, int idle);  // changes the numbers of both
+  void Return(PageId id);
 
   std::byte* arena_;
   uint64_t capacity_;
   bool poison_;
-  uint64_t charged_ = 0, page_bytes_used_ = 0, slabs_in_use_ = 0;
+  uint64_t charged_ = 0, page_bytes_used_ = 0, idle_bytes_ = 0, slabs_in_use_ = 0;
   std::vector<SizeClass> classes_;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> free_resident_, free_untouched_;

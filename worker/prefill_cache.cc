@@ -24,14 +24,14 @@ AlignedBuffer<T> Staged(size_t count, bool poison) {
 std::unique_ptr<PromptStaging> PromptStaging::Take(const CacheLayout& layout, int hidden,
                                                    const PromptShape& shape, PagePool& pool, bool poison) {
   const size_t tokens = shape.tokens;
-  const uint64_t bytes = tokens * layout.staging_bytes_per_token();
+  const uint64_t bytes = layout.StagingBytes(shape.tokens, shape.shared);
   if (!pool.Charge(bytes)) return nullptr;
-  std::unique_ptr<PromptStaging> staging(new PromptStaging(pool, bytes));
+  std::unique_ptr<PromptStaging> staging(new PromptStaging(pool, bytes, hidden));
   const size_t elements = tokens * layout.shape().kv_heads * layout.shape().head_dim;
   staging->keys_ = Staged<Half>(elements, poison);
   staging->values_ = Staged<Half>(elements, poison);
   staging->votes_ = Staged<float>(tokens * layout.shape().kv_heads, poison);
-  staging->residual_ = Staged<float>(tokens * hidden, poison);
+  staging->residual_ = Staged<float>((tokens - shape.shared) * hidden, poison);
   staging->prompt_ = {.shape = shape,
                       .keys = staging->keys_.data(),
                       .values = staging->values_.data(),
@@ -59,10 +59,13 @@ void PrefillCache::AppendAndAttend(int layer, const AttentionRows& rows) {
   STRIA_CHECK(rows.rows == static_cast<int>(end_ - begin_));
   const CachePlan& plan = sequence_->plan();
   const StagedPrompt& prompt = staging_->prompt();
-  const auto [tokens, original, evicted] = prompt.shape;
+  const auto [tokens, original, evicted, shared] = prompt.shape;
   // Delivered tokens follow what stays of the original prompt.
   const uint32_t index = begin_ - (begin_ >= original ? evicted : 0);
-  if (plan.Holds(layer)) Append(rows, index);
+  if (plan.Holds(layer)) {
+    if (begin_ == shared) StageShared(layer);
+    Append(rows, index);
+  }
   attention_->Run({.query_begin = static_cast<int>(index),
                    .query_end = static_cast<int>(index) + rows.rows,
                    .q = rows.q,
@@ -80,6 +83,18 @@ void PrefillCache::AppendAndAttend(int layer, const AttentionRows& rows) {
   FillRing(anchor, tokens - evicted);
 }
 
+void PrefillCache::StageShared(int layer) {
+  const AttentionShape& shape = layout_.shape();
+  const StagedPrompt& prompt = staging_->prompt();
+  const int pages = static_cast<int>(sequence_->shared_pages());
+#pragma omp parallel for num_threads(threads_) if (pages >= kPagesWorthATeam)
+  for (int page = 0; page < pages; ++page) {
+    const size_t first = size_t(page) * kPageTokens * shape.head_dim;
+    StageKeys(target_, shape, sequence_->key_pages(layer)[page], prompt.keys + first, prompt.head_stride);
+    StageValues(target_, shape, sequence_->value_pages(layer)[page], prompt.values + first, prompt.head_stride);
+  }
+}
+
 void PrefillCache::Append(const AttentionRows& rows, uint32_t index) {
   const AttentionShape& shape = layout_.shape();
   const StagedPrompt& prompt = staging_->prompt();
@@ -93,14 +108,14 @@ void PrefillCache::Append(const AttentionRows& rows, uint32_t index) {
 void PrefillCache::SealLayer(int layer, uint32_t tokens) {
   const StagedPrompt& prompt = staging_->prompt();
   const int dim = layout_.shape().head_dim;
-  const int pages = static_cast<int>(tokens / kPageTokens);
-#pragma omp parallel for num_threads(threads_) if (pages >= kPagesWorthATeam)
-  for (int page = 0; page < pages; ++page) {
+  const int begin = static_cast<int>(sequence_->shared_pages()), end = static_cast<int>(tokens / kPageTokens);
+#pragma omp parallel for num_threads(threads_) if (end - begin >= kPagesWorthATeam)
+  for (int page = begin; page < end; ++page) {
     const size_t first = size_t(page) * kPageTokens * dim;
     sequence_->SealKeyPage(target_, layer, page, {prompt.keys + first, prompt.head_stride});
     sequence_->SealValuePage(target_, layer, page, {prompt.values + first, prompt.head_stride});
   }
-  sealed_ += uint64_t{2} * pages;
+  sealed_ += uint64_t{2} * (end - begin);
 }
 
 void PrefillCache::FillRing(int layer, uint32_t tokens) {
@@ -109,8 +124,10 @@ void PrefillCache::FillRing(int layer, uint32_t tokens) {
   const size_t row = size_t(shape.head_dim) * sizeof(Half);
   Half* keys = sequence_->key_ring(layer);
   Half* values = sequence_->value_tail(layer);
+  // Shared tokens are not what was computed, but what a page made of it: the ring begins behind them.
+  const uint32_t computed = tokens - prompt.shape.shared;
   for (int head = 0; head < shape.kv_heads; ++head) {
-    for (uint32_t index = tokens - std::min<uint32_t>(tokens, kPageTokens); index < tokens; ++index) {
+    for (uint32_t index = tokens - std::min<uint32_t>(computed, kPageTokens); index < tokens; ++index) {
       const size_t to = (size_t(head) * kPageTokens + index % kPageTokens) * shape.head_dim;
       const size_t from = size_t(head) * prompt.head_stride + size_t(index) * shape.head_dim;
       std::memcpy(keys + to, prompt.keys + from, row);

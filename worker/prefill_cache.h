@@ -1,6 +1,6 @@
 // The LayerCache of one prompt's chunk. A prompt runs layer by layer, so only one layer's keys and values are
 // staged in FP16 at a time; its pages are sealed once, when the layer's last chunk has been seen: of a layer that others
-// inherit, when the last of them has.
+// inherit, when the last of them has. Shared pages are staged too, as they read, and what follows them attends to that.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace stria {
 
-// What a prompt holds beside its pages while it prefills: one layer's keys and values, the votes on which of them stay, and its
-// residual stream. Charged to the pool.
+// What a prompt holds beside its pages while it prefills: one layer's keys and values, the votes on which of them stay, and the
+// residual stream of the tokens that are computed, which are those behind the shared pages. Charged to the pool.
 class PromptStaging {
  public:
   // Null: the pool has no room.
@@ -33,13 +33,17 @@ class PromptStaging {
   const StagedPrompt& prompt() const { return prompt_; }
   uint32_t tokens() const { return prompt_.shape.tokens; }
   uint64_t bytes() const { return bytes_; }
-  float* residual() { return residual_.data(); }  // [tokens, hidden]
+  // Row [hidden] of a token that is computed; the rows of those that follow lie behind it.
+  float* residual(uint32_t position) {
+    return residual_.data() + size_t{position - prompt_.shape.shared} * hidden_;
+  }
 
  private:
-  PromptStaging(PagePool& pool, uint64_t bytes) : pool_(pool), bytes_(bytes) {}
+  PromptStaging(PagePool& pool, uint64_t bytes, int hidden) : pool_(pool), bytes_(bytes), hidden_(hidden) {}
 
   PagePool& pool_;
   const uint64_t bytes_;
+  const int hidden_;
   AlignedBuffer<Half> keys_, values_;
   AlignedBuffer<float> votes_, residual_;
   StagedPrompt prompt_;  // of keys_, values_ and votes_
@@ -56,6 +60,7 @@ class PrefillCache final : public LayerCache {
   uint64_t TakeSealed() { return std::exchange(sealed_, 0); }
 
  private:
+  void StageShared(int layer);
   void Append(const AttentionRows& rows, uint32_t index);
   void SealLayer(int layer, uint32_t tokens);
   void FillRing(int layer, uint32_t tokens);

@@ -11,24 +11,29 @@ constexpr double kLearn = 0.1;  // weight of the newest unit
 uint32_t SegmentEnd(const PromptShape& shape, uint32_t begin) {
   return shape.evicted > 0 && begin < shape.original ? shape.original : shape.tokens;
 }
+uint32_t SegmentBegin(const PromptShape& shape, uint32_t begin) {
+  return shape.evicted > 0 && begin >= shape.original ? shape.original : 0;
+}
 
 PrefillUnit UnitAt(const PromptShape& shape, uint32_t chunk, int layer, uint32_t begin) {
-  return {layer, begin, std::min(begin + chunk, SegmentEnd(shape, begin))};
+  const uint32_t segment = SegmentBegin(shape, begin);
+  const uint32_t border = segment + ((begin - segment) / chunk + 1) * chunk;
+  return {layer, begin, std::min(border, SegmentEnd(shape, begin))};
 }
 
 }  // namespace
 
-PrefillUnit FirstUnit(const PromptShape& shape, uint32_t chunk) { return UnitAt(shape, chunk, 0, 0); }
+PrefillUnit FirstUnit(const PromptShape& shape, uint32_t chunk) { return UnitAt(shape, chunk, 0, shape.shared); }
 
 PrefillUnit NextUnit(const PromptShape& shape, const CachePlan& plan, uint32_t chunk, const PrefillUnit& done) {
   const uint32_t segment_end = SegmentEnd(shape, done.begin);
   if (done.end < segment_end) return UnitAt(shape, chunk, done.layer, done.end);
-  const uint32_t segment_begin = shape.evicted > 0 && done.begin >= shape.original ? shape.original : 0;
+  const uint32_t segment_begin = std::max(SegmentBegin(shape, done.begin), shape.shared);
   if (static_cast<size_t>(done.layer) + 1 < plan.GroupEnd(done.layer))
     return UnitAt(shape, chunk, done.layer + 1, segment_begin);
   if (segment_end < shape.tokens)
     return UnitAt(shape, chunk, static_cast<int>(plan.Anchor(done.layer)), segment_end);
-  return UnitAt(shape, chunk, done.layer + 1, 0);
+  return UnitAt(shape, chunk, done.layer + 1, shape.shared);
 }
 
 PrefillCost::PrefillCost(const ModelConfig& model)
@@ -39,7 +44,8 @@ PrefillCost::PrefillCost(const ModelConfig& model)
 double PrefillCost::UnitWork(uint32_t begin, uint32_t end) const { return LayerWork(end) - LayerWork(begin); }
 
 double PrefillCost::RemainingWork(const PrefillProgress& progress) const {
-  return (layers_ - progress.layer) * LayerWork(progress.tokens) - LayerWork(progress.begin);
+  return (layers_ - progress.layer) * UnitWork(progress.shared, progress.tokens) -
+         UnitWork(progress.shared, progress.begin);
 }
 
 void PrefillCost::Observe(double work, double seconds) {

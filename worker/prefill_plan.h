@@ -14,11 +14,12 @@ struct PromptShape {
   uint32_t tokens = 0;    // in all
   uint32_t original = 0;  // the client's
   uint32_t evicted = 0;   // of the original ones
+  uint32_t shared = 0;    // the first ones, whose pages others sealed: not computed. None if any are evicted
 };
 
-// Layer by layer, each over all chunks, their borders fixed by position. Where tokens are evicted there is a border at the
-// original prompt's end: delivered tokens attend to what stays, as they did when they were generated. So the layers that share a cache
-// run over the original prompt one after the other, then over the delivered tokens.
+// Layer by layer, each over all chunks of what is computed, their borders fixed by position. Where tokens are evicted there is a
+// border at the original prompt's end: delivered tokens attend to what stays, as they did when they were generated. So the layers
+// that share a cache run over the original prompt one after the other, then over the delivered tokens.
 struct PrefillUnit {
   int layer = 0;
   uint32_t begin = 0, end = 0;
@@ -26,12 +27,13 @@ struct PrefillUnit {
 PrefillUnit FirstUnit(const PromptShape& shape, uint32_t chunk);
 PrefillUnit NextUnit(const PromptShape& shape, const CachePlan& plan, uint32_t chunk, const PrefillUnit& done);
 
-// How far one prompt has come: layers [0, layer) are done, and tokens [0, begin) of `layer`.
+// How far one prompt has come: layers [0, layer) are done, and tokens [shared, begin) of `layer`.
 struct PrefillProgress {
   uint32_t tokens = 0;
   int layer = 0;
   uint32_t begin = 0;
   uint64_t order = 0;  // of arrival
+  uint32_t shared = 0;
 };
 
 // Predicts seconds from multiply-accumulates, at a rate learnt from the units that ran.

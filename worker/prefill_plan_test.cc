@@ -62,6 +62,15 @@ TEST(NextUnit, DeliveredTokensWaitForTheEvictionOfWhatTheyRead) {
             "3:0-100 3:100-130 3:130-150 ");
 }
 
+TEST(NextUnit, SharedTokensAreNotComputedAndMoveNoBorder) {
+  EXPECT_EQ(Units({250, 250, 0, 64}, {}, 100),
+            "0:64-100 0:100-200 0:200-250 1:64-100 1:100-200 1:200-250 2:64-100 2:100-200 2:200-250 "
+            "3:64-100 3:100-200 3:200-250 ");
+  CachePlan plan{.follow_tiers = false, .layers = std::vector<LayerAction>(4)};
+  plan.layers[2].kind = LayerAction::Kind::kInherit;
+  EXPECT_EQ(Units({250, 240, 0, 192}, plan, 96), "0:192-250 1:192-250 2:192-250 3:192-250 ");
+}
+
 TEST(NextPrompt, AShortPromptNeverWaitsForALongOne) {
   // The long one is the oldest: it takes every fourth unit, the short one the others.
   const auto finished = Finish({{.tokens = 7000, .order = 0}, {.tokens = 30, .order = 1}}, 256);
@@ -87,6 +96,8 @@ TEST(PrefillCost, LearnsARate) {
   EXPECT_DOUBLE_EQ(cost.UnitWork(0, 100), 100 * 64 * 640 + 100. * 100 / 2 * 128);
   EXPECT_DOUBLE_EQ(cost.UnitWork(0, 50) + cost.UnitWork(50, 100), cost.UnitWork(0, 100));
   EXPECT_DOUBLE_EQ(cost.RemainingWork({.tokens = 100, .layer = 3, .begin = 50}), cost.UnitWork(50, 100));
+  EXPECT_DOUBLE_EQ(cost.RemainingWork({.tokens = 100, .layer = 2, .begin = 80, .shared = 64}),
+                   cost.UnitWork(80, 100) + cost.UnitWork(64, 100));
   cost.Observe(1e6, 1e-3);
   EXPECT_DOUBLE_EQ(cost.Seconds(2e6), 2e-3);
   for (int i = 0; i < 100; ++i) cost.Observe(1e6, 3e-3);

@@ -28,7 +28,7 @@ void PromptEviction::Observe(const StagedPrompt& prompt, bool first, uint32_t be
 }
 
 void PromptEviction::Compact(const StagedPrompt& prompt) const {
-  const auto [tokens, original, evicted] = prompt.shape;
+  const uint32_t original = prompt.shape.original, evicted = prompt.shape.evicted;
   const uint32_t scored = Scored(prompt.shape), candidates = original - kEvictionUnit;
   const uint32_t chosen = candidates - evicted;
   const size_t dim = shape_.head_dim;

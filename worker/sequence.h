@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "proto/sequences.h"
 #include "worker/prefill_cache.h"
 #include "worker/prefill_plan.h"
+#include "worker/prefix_cache.h"
 #include "worker/sampler.h"
 #include "worker/sequence_cache.h"
 
@@ -34,7 +37,9 @@ struct Sequence {
   uint32_t limit() const {
     return forced() ? static_cast<uint32_t>(start.forced.size()) : start.max_new_tokens;
   }
-  PrefillProgress progress() const { return {prompt_tokens(), unit.layer, unit.begin, order}; }
+  PrefillProgress progress() const {
+    return {prompt_tokens(), unit.layer, unit.begin, order, shape.shared};
+  }
   static PromptShape ShapeOf(const StartSequence& start) {
     const auto tokens = static_cast<uint32_t>(start.prompt.size()), original = tokens - start.delivered;
     return {tokens, original, EvictedTokens(original, start.plan.keep_tokens)};
@@ -42,7 +47,7 @@ struct Sequence {
 
   const StartSequence start;
   const uint64_t order;      // of arrival
-  const PromptShape shape;
+  PromptShape shape;
   uint32_t most_tokens = 0;  // that its cache may come to hold
   bool careful;  // ran out of pages before: admitted only when all that it may take fits beside the others'
                  // all
@@ -53,6 +58,9 @@ struct Sequence {
   std::unique_ptr<SequenceCache> cache;    // prefilling and running
   std::unique_ptr<PromptStaging> staging;  // prefilling
   PrefillUnit unit;                        // the next one
+
+  std::optional<PrefixChain> prefix;   // absent: it shares nothing
+  std::vector<PrefixEntryId> entries;  // of its sealed pages, in the prefix cache
 };
 
 }  // namespace stria

@@ -13,13 +13,29 @@ SequenceCache::SequenceCache(const CacheLayout& layout, PagePool& pool, PageCoun
 SequenceCache::~SequenceCache() {
   for (Layer& layer : layers_) {
     for (Stream* stream : {&layer.keys, &layer.values}) {
-      for (PageId id : stream->ids) pool_.Unref(id);
-      for (const PageRef& page : stream->pages) --counts_.by_width[WidthIndex(page.width)];
+      for (size_t i = 0; i < stream->ids.size(); ++i)
+        if (pool_.Unref(stream->ids[i])) --counts_.by_width[WidthIndex(stream->pages[i].width)];
       pool_.EndRun(stream->run);
     }
     if (layer.ring != nullptr) pool_.Unref(layer.ring_id);
   }
   pool_.EndRun(ring_run_);
+}
+
+void SequenceCache::Share(const PageRow& row) {
+  STRIA_CHECK(tokens_ == 0 && layers_[0].keys.ids.size() == shared_pages_);
+  const auto share = [&](Stream& stream, PageId id, Width width) {
+    if (pool_.Ref(id)) ++counts_.by_width[WidthIndex(width)];
+    Add(stream, id, pool_.page_bytes(id), width);
+  };
+  for (const PageRow::Layer& page : row.layers) {
+    STRIA_CHECK(plan_.Holds(page.layer));
+    share(layers_[page.layer].keys, page.keys, page.widths.keys);
+    share(layers_[page.layer].values, page.values, page.widths.values);
+  }
+  ancestors_.push_back(row.ancestors);
+  next_ancestors_ = Narrower(next_ancestors_, Narrower(row.ancestors, NarrowestOf(shared_pages_)));
+  ++shared_pages_;
 }
 
 bool SequenceCache::AllocatePrompt(uint32_t tokens, const TierVector& tiers, Placement placement) {
@@ -65,11 +81,35 @@ bool SequenceCache::Append(Stream& stream, size_t bytes, Width width, uint32_t e
                            Placement placement) {
   const auto id = pool_.Allocate(bytes, stream.run, expected, placement);
   if (!id) return false;
-  stream.ids.push_back(*id);
-  stream.pages.push_back({.data = pool_.data(*id), .width = width});
-  bytes_ += bytes;
   ++counts_.by_width[WidthIndex(width)];
+  Add(stream, *id, bytes, width);
   return true;
+}
+
+void SequenceCache::Add(Stream& stream, PageId id, size_t bytes, Width width) {
+  stream.ids.push_back(id);
+  stream.pages.push_back({.data = pool_.data(id), .width = width});
+  bytes_ += bytes;
+}
+
+Widths SequenceCache::WidthsOf(int layer, uint32_t page) const {
+  return {layers_[layer].keys.pages[page].width, layers_[layer].values.pages[page].width};
+}
+
+Width SequenceCache::NarrowestOf(uint32_t page) const {
+  Width narrowest = Width::kFp16;
+  for (int i = 0; i < layout_.layers(); ++i)
+    if (plan_.Holds(i)) narrowest = Narrower(narrowest, WidthsOf(i, page).narrower());
+  return narrowest;
+}
+
+PageRow SequenceCache::Row(uint32_t page) const {
+  PageRow row{.layers = {}, .ancestors = ancestors_[page]};
+  for (int i = 0; i < layout_.layers(); ++i) {
+    if (!plan_.Holds(i)) continue;
+    row.layers.push_back({i, layers_[i].keys.ids[page], layers_[i].values.ids[page], WidthsOf(i, page)});
+  }
+  return row;
 }
 
 SequenceKv SequenceCache::View(int layer, int appended) const {
@@ -99,10 +139,21 @@ void SequenceCache::FinishPrompt(uint32_t tokens, uint32_t evicted) {
   tokens_ = tokens;
   evicted_ = evicted;
   sealed_pages_ = tokens / kPageTokens;
+  // A prompt attends in full precision to all of itself but its shared pages; what comes after it, to pages.
+  ancestors_.resize(sealed_pages_, next_ancestors_);
+  for (uint32_t page = shared_pages_; page < sealed_pages_; ++page)
+    next_ancestors_ = Narrower(next_ancestors_, NarrowestOf(page));
+}
+
+void SequenceCache::CountPage() {
+  ancestors_.push_back(next_ancestors_);
+  next_ancestors_ = Narrower(next_ancestors_, NarrowestOf(sealed_pages_));
+  ++sealed_pages_;
 }
 
 KvUsage SequenceCache::Usage() const {
   KvUsage usage{.bytes = bytes_, .tokens = tokens_};
+  usage.cached_tokens = uint64_t{shared_pages_} * kPageTokens;
   uint64_t holding = 0;
   for (int i = 0; i < layout_.layers(); ++i) holding += plan_.Holds(i);
   const uint64_t per_token = holding * layout_.layer_elements(), elements = tokens_ * per_token;

@@ -8,9 +8,11 @@
 // A layer that inherits has neither pages nor ring: its anchor's are read.
 //
 // Pages are allocated before they are sealed (a prompt's at admission, the next one before the step that
-// fills it), so running out is known before any arithmetic starts. The owner's thread only.
+// fills it), so running out is known before any arithmetic starts. The first pages may be shared ones, which
+// others sealed: their tokens are not computed, so they never enter the ring. The owner's thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -23,7 +25,7 @@
 
 namespace stria {
 
-// Pages that all sequences hold together, by WidthIndex.
+// Pages that all sequences hold together, each once, by WidthIndex.
 struct PageCounts {
   uint64_t by_width[4] = {};
 };
@@ -36,8 +38,10 @@ class SequenceCache {
   SequenceCache(const SequenceCache&) = delete;
   SequenceCache& operator=(const SequenceCache&) = delete;
 
-  // Rings, and the pages that so many tokens of a prompt fill, at the widths in force. False: the pool is
-  // full; what was taken meanwhile returns with this object.
+  // Makes this row, which is in use or kept, the sequence's next page. Before AllocatePrompt.
+  void Share(const PageRow& row);
+  // Rings, and the other pages that a prompt of so many tokens fills, at the widths in force. False: the pool
+  // is full; what was taken meanwhile returns with this object.
   bool AllocatePrompt(uint32_t tokens, const TierVector& tiers, Placement placement);
   // The page that the next token completes, in every layer. Does nothing unless the next token completes one
   // and none is there.
@@ -48,9 +52,12 @@ class SequenceCache {
   uint32_t positions() const { return tokens_ + evicted_; }  // of the context: the next token's position
   uint32_t tail() const { return tokens_ - sealed_pages_ * kPageTokens; }
   uint32_t sealed_pages() const { return sealed_pages_; }
-  // Keys in the ring: slots [0, ring_keys()).
-  uint32_t ring_keys() const { return tokens_ < kPageTokens ? tokens_ : kPageTokens; }
-  uint64_t bytes() const { return bytes_; }  // pages and rings held
+  uint32_t shared_pages() const { return shared_pages_; }
+  // Keys in the ring: slots [0, ring_keys()). Shared pages end where a ring begins.
+  uint32_t ring_keys() const {
+    return std::min<uint32_t>(tokens_ - shared_pages_ * kPageTokens, kPageTokens);
+  }
+  uint64_t bytes() const { return bytes_; }  // pages and rings held, shared ones in full
 
   // Of layers that hold.
   Half* key_ring(int layer) const { return layers_[layer].ring; }
@@ -62,7 +69,11 @@ class SequenceCache {
   // What attention of any layer reads if `tokens() + appended` tokens are there.
   SequenceKv View(int layer, int appended) const;
 
-  // Writes one layer's page from 64 FP16 tokens. Safe from several threads for different (layer, page).
+  // A sealed page as others may share it.
+  PageRow Row(uint32_t page) const;
+
+  // Writes one layer's page from 64 FP16 tokens; not a shared one. Safe from several threads for different
+  // (layer, page).
   void SealKeyPage(Target target, int layer, uint32_t page, KvBlock tokens);
   void SealValuePage(Target target, int layer, uint32_t page, KvBlock tokens);
 
@@ -71,7 +82,7 @@ class SequenceCache {
   // One more token is in the rings of all layers.
   void CountToken() { ++tokens_; }
   // The full tail was written to its page in all layers.
-  void CountPage() { ++sealed_pages_; }
+  void CountPage();
 
   KvUsage Usage() const;
   // Adds what this cache holds, and what it takes until it has so many tokens under these tiers.
@@ -93,6 +104,9 @@ class SequenceCache {
   bool AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers,
                      Placement placement);
   bool Append(Stream& stream, size_t bytes, Width width, uint32_t expected, Placement placement);
+  void Add(Stream& stream, PageId id, size_t bytes, Width width);
+  Widths WidthsOf(int layer, uint32_t page) const;
+  Width NarrowestOf(uint32_t page) const;  // of all layers
 
   const CacheLayout& layout_;
   PagePool& pool_;
@@ -100,8 +114,10 @@ class SequenceCache {
   const CachePlan& plan_;
   std::vector<Layer> layers_;
   PageRun ring_run_;
-  uint32_t tokens_ = 0, sealed_pages_ = 0, evicted_ = 0;
+  uint32_t tokens_ = 0, sealed_pages_ = 0, shared_pages_ = 0, evicted_ = 0;
   uint64_t bytes_ = 0;
+  std::vector<Width> ancestors_;         // PageRow::ancestors of the sealed pages
+  Width next_ancestors_ = Width::kFp16;  // of what is computed now
 };
 
 }  // namespace stria

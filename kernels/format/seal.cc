@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "kernels/format/seal_kernel.h"
+#include "kernels/format/stage_kernel.h"
 
 namespace stria {
 
@@ -13,6 +14,15 @@ void SealKeys(Target target, const AttentionShape& shape, Width width, KvBlock t
 void SealValues(Target target, const AttentionShape& shape, Width width, KvBlock tokens, void* page) {
   STRIA_CHECK(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
   STRIA_DISPATCH(target, SealValues)(shape, width, tokens, page);
+}
+
+void StageKeys(Target target, const AttentionShape& shape, PageRef page, Half* block, ptrdiff_t head_stride) {
+  STRIA_DISPATCH(target, StageKeys)(shape, page, block, head_stride);
+}
+
+void StageValues(Target target, const AttentionShape& shape, PageRef page, Half* block,
+                 ptrdiff_t head_stride) {
+  STRIA_DISPATCH(target, StageValues)(shape, page, block, head_stride);
 }
 
 void AppendToken(Target target, const AttentionShape& shape, const float* k, const float* v, int slot,

@@ -13,9 +13,14 @@ namespace stria {
 void SealKeys(Target target, const AttentionShape& shape, Width width, KvBlock tokens, void* page);
 void SealValues(Target target, const AttentionShape& shape, Width width, KvBlock tokens, void* page);
 
-// The inverse, for tests, prefix reuse and the reference kernels: out [kv_heads, 64, head_dim].
+// The inverse, for tests and the reference kernels: out [kv_heads, 64, head_dim].
 void UnsealKeys(const AttentionShape& shape, PageRef page, float* out);
 void UnsealValues(const AttentionShape& shape, PageRef page, float* out);
+
+// The same numbers rounded to FP16, as 64 tokens of a block: how a prompt reads the pages that it shares. Every target
+// writes the same bytes.
+void StageKeys(Target target, const AttentionShape& shape, PageRef page, Half* block, ptrdiff_t head_stride);
+void StageValues(Target target, const AttentionShape& shape, PageRef page, Half* block, ptrdiff_t head_stride);
 
 // Rounds one token's keys and values [kv_heads, head_dim] to FP16 and writes them to slot `slot` of the blocks.
 void AppendToken(Target target, const AttentionShape& shape, const float* k, const float* v, int slot, Half* key_block,

@@ -10,6 +10,7 @@
 
 #include "kernels/format/page_layout.h"
 #include "kernels/format/seal_cases.h"
+#include "kernels/format/seal_reference.h"
 #include "kernels/format/seal_test_data.h"
 
 namespace stria {
@@ -69,6 +70,37 @@ TEST(PageFormatTest, EveryCodeHasABitFieldOfItsOwn) {
         }
       }
       EXPECT_EQ(std::count(used.begin(), used.end(), 1), static_cast<ptrdiff_t>(used.size()));
+    }
+  }
+}
+
+// A staged page is what UnsealKeys and UnsealValues read, rounded, with gaps between heads left alone.
+TEST(PageFormatTest, EveryTargetStagesTheReferencesNumbers) {
+  for (const AttentionShape& shape : kShapes) {
+    const Block block = NormalBlock(shape);
+    const int dim = shape.head_dim;
+    const ptrdiff_t stride = ptrdiff_t{1} * Block::kCapacity * dim;
+    std::vector<float> expected(size_t{1} * shape.kv_heads * kPageTokens * dim);
+    for (Width width : kAllWidths) {
+      Page keys(KeyPageBytes(shape, width)), values(ValuePageBytes(shape, width));
+      SealKeysReference(shape, width, block.View(), keys.data.get());
+      SealValuesReference(shape, width, block.View(), values.data.get());
+      for (Target target : AvailableTargets()) {
+        for (const bool is_keys : {true, false}) {
+          const PageRef page = {(is_keys ? keys : values).data.get(), width};
+          std::vector<Half> staged(size_t{1} * shape.kv_heads * stride, Half{0xffff});
+          (is_keys ? StageKeys : StageValues)(target, shape, page, staged.data(), stride);
+          (is_keys ? UnsealKeys : UnsealValues)(shape, page, expected.data());
+          for (int h = 0; h < shape.kv_heads; ++h) {
+            for (int i = 0; i < stride; ++i) {
+              const uint16_t bits =
+                  i < kPageTokens * dim ? ToHalf(expected[h * kPageTokens * dim + i]).bits : 0xffff;
+              ASSERT_EQ(staged[h * stride + i].bits, bits)
+                  << Name(target) << " " << Name(width) << (is_keys ? " keys " : " values ") << h << " " << i;
+            }
+          }
+        }
+      }
     }
   }
 }
