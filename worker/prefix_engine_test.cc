@@ -1,9 +1,11 @@
 // Shared prefixes through the whole engine, over a tiny transformer whose rows are each computed by
 // themselves: whoever shares pages must say what it would have said without.
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "gtest/gtest.h"
 #include "worker/engine.h"
@@ -45,12 +47,22 @@ StartSequence Request(uint64_t id, std::vector<int32_t> prompt, uint32_t new_tok
   return start;
 }
 
+// Every look at it takes a millisecond, so turns do the same work on every machine.
+class TickingClock final : public Clock {
+ public:
+  MonotonicTime Now() const override { return now_ += std::chrono::milliseconds(1); }
+  double UnixSeconds() const override { return 0; }
+
+ private:
+  mutable MonotonicTime now_{};
+};
+
 class PrefixEngineTest : public testing::Test {
  protected:
   void Make(EngineOptions options = {}) {
     options.poison = true;
     options.target = AvailableTargets().front();
-    auto engine = Engine::Create(transformer_, options, SystemClock());
+    auto engine = Engine::Create(transformer_, options, clock_);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
     results_.clear();
@@ -83,7 +95,7 @@ class PrefixEngineTest : public testing::Test {
   std::vector<int32_t> Alone(const StartSequence& start) {
     EngineOptions options;
     options.target = AvailableTargets().front();
-    auto engine = *Engine::Create(transformer_, options, SystemClock());
+    auto engine = *Engine::Create(transformer_, options, clock_);
     EXPECT_TRUE(engine->Start(start).ok());
     std::vector<int32_t> tokens;
     while (engine->HasWork())
@@ -99,6 +111,7 @@ class PrefixEngineTest : public testing::Test {
     std::string message;
   };
   FakeTransformer transformer_{kLargePages};
+  TickingClock clock_;
   std::unique_ptr<Engine> engine_;
   std::map<uint64_t, Ended> results_;
 };
@@ -261,6 +274,82 @@ TEST_F(PrefixEngineTest, PlansThatEvictShareNothing) {
   Start(evicts);
   RunAll();
   EXPECT_EQ(results_[3].kv.cached_tokens, 256u);
+}
+
+// Prompts with common beginnings, cancels, preemptions and restarts on a pool that never has a page to spare:
+// every answer is what it is alone, and no reference is lost.
+TEST_F(PrefixEngineTest, SoakAtAFullPool) {
+  struct Kind {
+    StartSequence start;
+    std::vector<int32_t> expected;
+  };
+  std::vector<Kind> kinds;
+  for (uint64_t i = 0; i < 8; ++i) {
+    const auto prompt = Tokens(130, i / 4) + Tokens(20 + 30 * static_cast<uint32_t>(i % 4), 10 + i / 2);
+    Kind kind{Request(0, prompt, 60 + 17 * static_cast<uint32_t>(i)), {}};
+    kind.expected = Alone(kind.start);
+    kinds.push_back(std::move(kind));
+  }
+  // A slab holds 32 pages or 16 rings: 2 slabs for pages, 16 rows of 4, and a sequence comes to hold up to 6.
+  Make({.pool_bytes = 3 * kSlab + kSlab / 2, .max_sequences = 8, .prefill_chunk = 100, .prefix_cache_bytes = kAll});
+  struct Live {
+    size_t kind;
+    SequenceName name;
+    std::vector<int32_t> tokens;
+  };
+  std::map<uint64_t, Live> live;
+  uint64_t draws = 0, next_id = 1, finished = 0, restarts = 0, cancelled = 0;
+  const auto draw = [&] { return Uniform(21, 0, draws++); };
+  const auto start = [&](const Live& l) {
+    StartSequence s = kinds[l.kind].start;
+    s.name = l.name;
+    s.prompt.insert(s.prompt.end(), l.tokens.begin(), l.tokens.end());
+    s.delivered = static_cast<uint32_t>(l.tokens.size());
+    Start(s);
+  };
+  uint64_t fullest = 0;
+  while (finished < 24) {
+    if (live.size() < 10 && draw() < 0.5) {
+      const uint64_t id = next_id++;
+      Live& l = live[id] = {static_cast<size_t>(draw() * static_cast<double>(kinds.size())), {id, 0}, {}};
+      start(l);
+    }
+    if (!live.empty() && draw() < 0.01) {
+      auto it = std::next(live.begin(), static_cast<ptrdiff_t>(draw() * static_cast<double>(live.size())));
+      engine_->Cancel(it->second.name);
+      live.erase(it);
+      ++cancelled;
+    }
+    for (const SequenceOutput& output : engine_->Turn().outputs) {
+      const auto it = live.find(output.name.id);
+      if (it == live.end()) continue;
+      Live& l = it->second;
+      for (const TokenOut& token : output.tokens) l.tokens.push_back(token.token);
+      if (output.finish == FinishReason::kPreempted) {
+        ++restarts;
+        ++l.name.attempt;
+        start(l);
+      } else if (output.finish != FinishReason::kNone) {
+        ASSERT_EQ(output.finish, FinishReason::kLength) << output.message;
+        ASSERT_EQ(l.tokens, kinds[l.kind].expected) << "kind " << l.kind;
+        live.erase(it);
+        ++finished;
+      }
+    }
+    const EngineStats stats = engine_->stats();
+    ASSERT_LE(stats.used_bytes + stats.idle_bytes, stats.pool_bytes);
+    fullest = std::max(fullest, stats.used_bytes + stats.idle_bytes);
+  }
+  for (const auto& [id, l] : live) engine_->Cancel(l.name);
+  RunAll();
+  const EngineStats stats = engine_->stats();
+  std::printf("%lu finished, %lu cancelled, %lu restarts; %lu of %lu prompts hit, %lu evictions\n", finished, cancelled,
+              restarts, stats.prefix.hits, stats.prefix.lookups, stats.prefix.evictions);
+  EXPECT_GE(fullest, 2 * kSlab + kSlab / 2);
+  EXPECT_GT(cancelled, 2u);
+  EXPECT_GT(stats.preemptions, 2u);
+  EXPECT_GT(stats.prefix.hits, 12u);
+  EXPECT_GT(stats.prefix.evictions, 20u);
 }
 
 // A prompt that takes the whole pool gets it: what the cache holds is free memory.
