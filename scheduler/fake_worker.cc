@@ -96,6 +96,7 @@ void FakeWorker::Finish(const SequenceName& name, FinishReason reason) {
   log.kv.bytes = it->second.held.Bytes();
   log.kv.fp16_bytes = log.kv.tokens * 4096;
   log.kv.bits_per_element = 18;
+  log.kv.cached_tokens = options_.cached_tokens;
   ended_.insert(name);
   running_.erase(it);
 }

@@ -22,6 +22,7 @@ struct FakeWorkerOptions {
   uint32_t max_context = 8192;
   uint32_t layers = 4;
   uint32_t vocab = 1000;
+  uint64_t cached_tokens = 0;  // that every sequence says it found
   int32_t stop_at = -1;  // token index at which the first stop token is produced; -1: never
   // What the model says: the token at an index. Empty: TokenAt.
   std::function<int32_t(const StartSequence&, uint32_t)> says = nullptr;

@@ -1,12 +1,16 @@
 #include "scheduler/placement.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/estimate.h"
 
 namespace stria {
 namespace {
+
+constexpr uint64_t kMuchFullerShare = 4;  // of a pool: what a prefix is not worth
 
 bool EverHolds(const Worker& worker, const Demand& demand) {
   return demand.prompt_tokens + demand.max_new_tokens <= worker.hello.max_context &&
@@ -28,21 +32,33 @@ Reservation ReservationOn(const Worker& worker, const Demand& demand) {
           .exclusive = demand.preemptions >= 2};
 }
 
-std::optional<Placement> Place(const Fleet& fleet, const Demand& demand) {
-  std::optional<Placement> best;
+std::optional<Placement> Place(const Fleet& fleet, const Demand& demand, const PrefixAffinity& affinity) {
+  struct Candidate {
+    const Worker* worker;
+    Reservation reservation;
+    uint64_t left;
+    size_t pages;
+  };
+  std::vector<Candidate> candidates;
   uint64_t most_left = 0;
   for (const auto& [name, worker] : fleet.workers()) {
     if (!worker.accepts() || !EverHolds(worker, demand)) continue;
     Reservation reservation = ReservationOn(worker, demand);
-    const uint64_t bytes = (worker.reserved + reservation.cache).Footprint() + reservation.staging + worker.unexplained_bytes;
+    uint64_t bytes = (worker.reserved + reservation.cache).Footprint() + reservation.staging + worker.unexplained_bytes;
+    // Every reservation counts all pages; those that sequences share are held once.
+    bytes -= std::min(bytes, worker.status.shared_bytes / kPoolSlabBytes * kPoolSlabBytes);
     if (worker.sequences > 0 && (reservation.exclusive || bytes > worker.hello.pool_bytes)) continue;
     const uint64_t left = worker.hello.pool_bytes - std::min(bytes, worker.hello.pool_bytes);
-    if (!best || left > most_left) {
-      best = Placement{.worker = name, .reservation = std::move(reservation)};
-      most_left = left;
-    }
+    most_left = std::max(most_left, left);
+    candidates.push_back({&worker, std::move(reservation), left, affinity.PagesOn(name, demand.prefix)});
   }
-  return best;
+  Candidate* best = nullptr;
+  for (Candidate& candidate : candidates) {
+    if (candidate.left + candidate.worker->hello.pool_bytes / kMuchFullerShare < most_left) continue;
+    if (best == nullptr || std::pair(candidate.pages, candidate.left) > std::pair(best->pages, best->left)) best = &candidate;
+  }
+  if (best == nullptr) return std::nullopt;
+  return Placement{.worker = best->worker->hello.worker, .reservation = std::move(best->reservation)};
 }
 
 bool EverFits(const Fleet& fleet, const Demand& demand) {

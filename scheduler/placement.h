@@ -7,11 +7,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
+#include "proto/prefix_chain.h"
 #include "proto/sequences.h"
 #include "scheduler/fleet.h"
+#include "scheduler/prefix_affinity.h"
 
 namespace stria {
 
@@ -22,6 +25,7 @@ struct Demand {
   uint64_t expected_tokens = 0;  // to generate, as far as it is planned for; ≤ max_new_tokens
   uint64_t max_new_tokens = 0;   // to generate at most
   uint32_t preemptions = 0;
+  std::span<const PrefixKey> prefix = {};  // of the prompt's full pages; empty: it shares none
 };
 
 struct Reservation {
@@ -37,9 +41,11 @@ struct Placement {
   Reservation reservation;
 };
 
-// The worker with the most free bytes after it, among those that accept and have room, what they hold unexplained counted; ties by
-// name. A worker without sequences has room for whatever EverFits, even if its tiers have widened since it was let in.
-std::optional<Placement> Place(const Fleet& fleet, const Demand& demand);
+// Among those that accept and have room, what they hold unexplained counted, the worker that may have most of the prompt's prefix,
+// unless it is much fuller than the emptiest: by more than a quarter of its pool. Where that leaves a choice, the one with the most free
+// bytes after it; ties by name. A worker without sequences has room for whatever EverFits, even if its tiers have widened since it
+// was let in.
+std::optional<Placement> Place(const Fleet& fleet, const Demand& demand, const PrefixAffinity& affinity);
 
 // Whether some worker that is here could hold the demand alone, at the narrowest widths that its plan may come to.
 bool EverFits(const Fleet& fleet, const Demand& demand);

@@ -93,7 +93,8 @@ void Scheduler::OnStatus(const WorkerStatus& status, MonotonicTime now) {
   if (new_tiers) ReserveAgain(*worker);
   // Messages of a worker come in order, so what it counts in use is reserved here still, or was never.
   const uint64_t reserved = worker->reserved.Footprint();
-  worker->unexplained_bytes = status.used_bytes - std::min(status.used_bytes, reserved);
+  const uint64_t held = status.used_bytes + status.shared_bytes;
+  worker->unexplained_bytes = held - std::min(held, reserved);
   if (status.scheduler != options_.incarnation && !greeted_lately) Greet(status.worker, now);
   // A worker that runs nothing and has sent nothing for long has dropped what we think it has.
   if (status.running + status.prefilling == 0) {

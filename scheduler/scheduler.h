@@ -22,6 +22,7 @@
 #include "scheduler/fair_queue.h"
 #include "scheduler/fleet.h"
 #include "scheduler/placement.h"
+#include "scheduler/prefix_affinity.h"
 #include "scheduler/token_ledger.h"
 
 namespace stria {
@@ -56,6 +57,8 @@ struct SequenceRequest {
   int32_t priority = 0;       // lower numbers go first, and give their pages back last
   Duration queue_timeout{};   // 0: the scheduler's
   Duration deadline{};        // 0: the scheduler's
+  bool share_prefix = true;   // as in StartSequence
+  std::string cache_salt;
 };
 
 // What the owner of a sequence hears. `status` and `kv` count where `finished`; a failed sequence has a status that is not OK:
@@ -130,6 +133,7 @@ class Scheduler {
     SequenceName name;
     State state = State::kWaiting;
     TokenLedger ledger;
+    std::optional<PrefixChain> prefix;  // of the prompt; absent: it shares nothing
     MonotonicTime arrived;
     uint32_t preemptions = 0, losses = 0;
     bool has_run = false;
@@ -173,6 +177,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   Fleet fleet_;
+  PrefixAffinity affinity_;
   FairQueue queue_;
   SequenceMap sequences_;
   uint64_t next_id_ = 1;

@@ -24,7 +24,8 @@ Demand Scheduler::DemandOf(const Sequence& sequence) const {
           .evicted_tokens = EvictedTokens(static_cast<uint32_t>(request.prompt.size()), request.plan.keep_tokens),
           .expected_tokens = sequence.length_given ? left : std::min<uint64_t>(left, options_.assumed_new_tokens),
           .max_new_tokens = left,
-          .preemptions = sequence.preemptions};
+          .preemptions = sequence.preemptions,
+          .prefix = sequence.prefix ? std::span(sequence.prefix->keys()) : std::span<const PrefixKey>()};
 }
 
 absl::StatusOr<std::vector<uint64_t>> Scheduler::Submit(std::vector<SequenceRequest> requests, MonotonicTime now) {
@@ -50,9 +51,15 @@ absl::StatusOr<std::vector<uint64_t>> Scheduler::Submit(std::vector<SequenceRequ
   if (absl::Status room = queue_.HasRoom(sequences.front().request.tenant, sequences.size()); !room.ok()) return room;
   std::vector<uint64_t> ids;
   for (Sequence& sequence : sequences) {
+    const SequenceRequest& request = sequence.request;
+    // A worker shares nothing of a prompt of which it evicts tokens.
+    if (request.share_prefix && DemandOf(sequence).evicted_tokens == 0) {
+      sequence.prefix.emplace(/*fingerprint=*/"", request.plan, request.cache_salt);
+      sequence.prefix->Append(request.prompt);
+    }
     const uint64_t id = next_id_++;
     sequence.name.id = id;
-    queue_.Add(id, sequence.request.priority, sequence.request.tenant, /*ahead=*/false);
+    queue_.Add(id, request.priority, request.tenant, /*ahead=*/false);
     sequences_.emplace(id, std::move(sequence));
     ids.push_back(id);
   }
@@ -71,7 +78,7 @@ void Scheduler::Admit(MonotonicTime now) {
     if (!id) return;
     Sequence& sequence = sequences_.at(*id);
     const Demand demand = DemandOf(sequence);
-    if (const std::optional<Placement> placement = Place(fleet_, demand)) {
+    if (const std::optional<Placement> placement = Place(fleet_, demand, affinity_)) {
       queue_.Remove(*id);
       if (last_admission_) {
         seconds_per_admission_ = 0.9 * seconds_per_admission_ + 0.1 * Seconds(now - *last_admission_);
@@ -103,6 +110,7 @@ void Scheduler::Start(Sequence& sequence, const Placement& placement, MonotonicT
   sequence.acked = sequence.ledger.size();
   sequence.sends = 0;
   sequence.last_output = now;
+  if (sequence.prefix) affinity_.Remember(sequence.worker, sequence.prefix->keys());
   if (!sequence.has_run) {
     sequence.has_run = true;
     queue_.ChargePrompt(sequence.request.tenant, sequence.request.prompt.size());
@@ -122,6 +130,8 @@ void Scheduler::SendStart(Sequence& sequence, MonotonicTime now) {
   start.forced = request.forced;
   start.sampling = request.sampling;
   start.plan = request.plan;
+  start.share_prefix = request.share_prefix;
+  start.cache_salt = request.cache_salt;
   if (request.forced.empty()) {
     const std::vector<int32_t>& delivered = sequence.ledger.tokens();
     start.prompt.insert(start.prompt.end(), delivered.begin(), delivered.end());

@@ -108,7 +108,12 @@ void Scheduler::TakeEnd(SequenceMap::iterator it, const SequenceOutput& end, Seq
     case FinishReason::kCancelled:
       if (!cancelled) event.status = absl::UnavailableError(absl::StrCat("worker ", worker, " gave the sequence up"));
       break;
-    default: breaker.OnSuccess(now);
+    default:
+      breaker.OnSuccess(now);
+      if (sequence.prefix) {  // the next turn of a chat begins with this one and its answer
+        sequence.prefix->Append(sequence.ledger.tokens());
+        affinity_.Remember(worker, sequence.prefix->keys());
+      }
   }
   End(it, std::move(event));
 }
@@ -136,6 +141,7 @@ void Scheduler::LoseWorker(const std::string& name, std::string_view why, Monoto
   if (moved > 0) fleet_.BreakerOf(name).OnLost(now);
   effects_.notes.push_back(absl::StrCat("worker ", name, " is lost: ", View(why), "; it had ", moved, " sequences"));
   fleet_.Remove(name);
+  affinity_.Forget(name);
 }
 
 void Scheduler::StartElsewhere(SequenceMap::iterator it, std::string_view why, MonotonicTime now) {

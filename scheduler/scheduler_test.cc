@@ -615,6 +615,38 @@ TEST(Scheduler, PlacesByFreeBytes) {
   EXPECT_GE(small.starts(), 1u) << "when the large one is as full";
 }
 
+TEST(Scheduler, TheNextTurnOfAChatGoesWhereItsPagesMayBe) {
+  Simulation sim;
+  FakeWorker& a = sim.AddWorker({.name = "a"});
+  FakeWorker& b = sim.AddWorker({.name = "b"});
+  SequenceRequest other = Request(640, 100), chat = Request(640, 100);
+  other.prompt.front() = 1;
+  chat.prompt.front() = 2;
+  chat.cache_salt = "tenant";
+  sim.Submit(other);
+  const uint64_t id = sim.Submit(chat);
+  ASSERT_EQ(b.starts(), 1u) << "the emptier one";
+  ASSERT_TRUE(sim.RunUntilAllEnd({id, id - 1}));
+  // Both are empty, where ties go to the first by name.
+  const std::vector<int32_t> answer = sim.heard[id].tokens;
+  chat.prompt.insert(chat.prompt.end(), answer.begin(), answer.end());
+  ASSERT_TRUE(sim.RunUntilAllEnd({sim.Submit(chat)}));
+  EXPECT_EQ(b.starts(), 2u);
+  SequenceRequest stranger = chat, loner = chat, evicts = chat;
+  stranger.cache_salt = "another";
+  loner.share_prefix = false;
+  evicts.plan.keep_tokens = 64;
+  for (const SequenceRequest& request : {stranger, loner, evicts}) ASSERT_TRUE(sim.RunUntilAllEnd({sim.Submit(request)}));
+  EXPECT_EQ(b.starts(), 2u);
+  EXPECT_EQ(a.starts(), 4u);
+  ASSERT_TRUE(sim.RunUntilAllEnd({sim.Submit(chat)}));
+  EXPECT_EQ(b.starts(), 3u);
+  // A new incarnation has no pages.
+  sim.brain.OnHello(FakeWorker({.name = "b", .incarnation = 2}).Hello(), sim.now);
+  sim.Submit(chat);
+  EXPECT_EQ(a.starts(), 5u);
+}
+
 TEST(Scheduler, EvictedTokensTakeStagingAndNoPages) {
   Simulation sim;
   // A slab of rings, and three of 64 pages: 24 rows of 8, or 1,536 tokens without staging.
