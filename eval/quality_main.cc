@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "eval/cache_quality.h"
 #include "eval/model_texts.h"
+#include "eval/prefix_quality.h"
 #include "eval/texts.h"
 #include "nlohmann/json.hpp"
 
@@ -16,7 +17,7 @@ struct Options {
   std::string model, gsm8k, tau, json;
   size_t texts = 4, tokens = 2048;
   int threads = 2;
-  bool bf16 = false;
+  bool bf16 = false, sharing = false;
 };
 
 std::vector<CacheVariant> Variants(int layers) {
@@ -36,6 +37,26 @@ std::vector<CacheVariant> Variants(int layers) {
           make("INT2, all pages", Width::kInt2, Width::kInt2, 0)};
 }
 
+using Texts = std::vector<std::vector<int32_t>>;
+
+// What a shared prefix costs beside what its width costs.
+absl::Status PrintSharing(const Options& options, Transformer& transformer, const Texts& gsm8k, const Texts& tau) {
+  std::printf("\n| pages | KL of the width | KL of sharing a prompt's pages | an answer's pages |\n|---|---|---|---|\n");
+  const std::vector<Width> widths = {Width::kFp16, Width::kInt8, Width::kInt4, Width::kInt2};
+  std::vector<PrefixQuality> results[2][2];  // text, decoded
+  for (const bool decoded : {false, true}) {
+    const PrefixQualityOptions prefix{.threads = options.threads, .decoded = decoded};
+    STRIA_ASSIGN_OR_RETURN(results[0][decoded], MeasurePrefixQuality(transformer, prefix, gsm8k, widths));
+    STRIA_ASSIGN_OR_RETURN(results[1][decoded], MeasurePrefixQuality(transformer, prefix, tau, widths));
+  }
+  for (size_t i = 0; i < widths.size(); ++i) {
+    const auto& [g, t] = results;
+    std::printf("| %s | %.2g / %.2g | %.2g / %.2g | %.2g / %.2g |\n", Name(widths[i]), g[0][i].width_kl,
+                t[0][i].width_kl, g[0][i].sharing_kl, t[0][i].sharing_kl, g[1][i].sharing_kl, t[1][i].sharing_kl);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Options& options) {
   TransformerOptions transformer{.threads = options.threads, .max_decode_rows = 64};
   if (options.bf16) transformer.weights = TransformerOptions::Weights::kBf16;
@@ -45,6 +66,7 @@ absl::Status Run(const Options& options) {
   STRIA_ASSIGN_OR_RETURN(const auto tau_texts, ReadDialogues(options.tau, options.texts, bytes));
   STRIA_ASSIGN_OR_RETURN(const auto gsm8k, CutTexts(*model.tokenizer, gsm8k_texts, options.tokens));
   STRIA_ASSIGN_OR_RETURN(const auto tau, CutTexts(*model.tokenizer, tau_texts, options.tokens));
+  if (options.sharing) return PrintSharing(options, *model.transformer, gsm8k, tau);
   const std::vector<CacheVariant> variants = Variants(model.transformer->config().layers);
   const TeacherForcingOptions forcing{.threads = options.threads, .max_rows = transformer.max_decode_rows};
   STRIA_ASSIGN_OR_RETURN(const auto on_gsm8k,
@@ -89,6 +111,7 @@ int main(int argc, char** argv) {
   app.add_option("--texts", options.texts, "texts of each kind")->capture_default_str();
   app.add_option("--tokens", options.tokens, "tokens of each text")->capture_default_str();
   app.add_option("--threads", options.threads, "OpenMP threads")->capture_default_str();
+  app.add_flag("--sharing", options.sharing, "measure what sharing prefixes costs instead");
   app.add_flag("--bf16", options.bf16, "bf16 weights in decode rows, not int8");
   app.add_option("--json", options.json, "write all figures to this file");
   CLI11_PARSE(app, argc, argv);

@@ -36,8 +36,8 @@ class ModelTest : public testing::Test {
     ASSERT_NE(Model(), nullptr) << "STRIA_MODEL must name a readable SmolLM2-135M-Instruct.Q4_1.gguf";
     layers_ = Model()->config().layers;
   }
-  void Make(EngineOptions options = {}) {
-    options.pool_bytes = 256 << 20;
+  void Make(EngineOptions options = {}, uint64_t pool_bytes = 256 << 20) {
+    options.pool_bytes = pool_bytes;
     options.max_sequences = kRows;
     options.poison = true;
     auto engine = Engine::Create(*Model(), options, SystemClock());
@@ -164,6 +164,82 @@ TEST_F(ModelTest, CanaryOfLayerZeroSeesNoTier) {
     }
   }
   EXPECT_TRUE(deeper_differs);
+}
+
+// Whether `got` says what `expected` says, up to a token where expected's two best lie closer than `near`.
+void ExpectSameText(const std::vector<TokenOut>& expected, const std::vector<TokenOut>& got, float near,
+                    const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i].token == expected[i].token) continue;
+    const float margin = expected[i].top[0].logprob - expected[i].top[1].logprob;
+    std::printf("%s: differs first at token %zu, a margin of %.3g\n", what.c_str(), i, margin);
+    EXPECT_LT(margin, near) << what;
+    return;
+  }
+}
+
+// Greedy text with FP16 pages is the same whether prefixes are shared or not, also when the pool is so full
+// that each prompt evicts what another left.
+TEST_F(ModelTest, SharedPrefixesChangeNoGreedyText) {
+  constexpr uint64_t kPrompts = 6, kRounds = 3;
+  std::vector<StartSequence> requests;
+  for (uint64_t i = 0; i < kPrompts; ++i) {
+    StartSequence start = Request(1 + i / 3, 140, 12, Width::kFp16, Width::kFp16);  // two beginnings
+    const std::vector<int32_t> rest = Request(10 + i, 60, 1, Width::kFp16, Width::kFp16).prompt;
+    start.prompt.insert(start.prompt.end(), rest.begin(), rest.end());
+    start.sampling.top_logprobs = 2;
+    requests.push_back(start);
+  }
+  Make();
+  for (uint64_t i = 0; i < kPrompts; ++i) {
+    requests[i].name.id = i;
+    Start(requests[i]);
+    while (engine_->HasWork()) Turn();
+  }
+  const std::map<uint64_t, std::vector<TokenOut>> expected = tokens_;
+  // A page row takes 1.4 MiB, a prompt 3 of them, and 9 slabs stay for pages beside rings and staging.
+  for (uint64_t pool_bytes : {uint64_t{256} << 20, uint64_t{24} << 20}) {
+    Make({.prefix_cache_bytes = pool_bytes}, pool_bytes);
+    for (uint64_t i = 0; i < kRounds * kPrompts; ++i) {
+      StartSequence start = requests[(i * 5 + i / 4) % kPrompts];
+      start.name.id = 100 * i + start.name.id;
+      Start(start);
+      if (i % 3 == 2)
+        while (engine_->HasWork()) Turn();
+    }
+    for (const auto& [id, tokens] : tokens_)
+      ExpectSameText(expected.at(id % 100), tokens, 0.02f, "prompt " + std::to_string(id % 100));
+    const EngineStats stats = engine_->stats();
+    std::printf("pool of %lu MiB: %lu of %lu prompts shared %lu tokens, %lu evictions\n", pool_bytes >> 20,
+                stats.prefix.hits, stats.prefix.lookups, stats.prefix.hit_tokens, stats.prefix.evictions);
+    EXPECT_EQ(tokens_.size(), kRounds * kPrompts);
+    EXPECT_EQ(stats.used_bytes, 0u);
+    EXPECT_GT(stats.prefix.hit_tokens, 1000u);
+    EXPECT_EQ(stats.prefix.evictions > 0, pool_bytes < uint64_t{256} << 20);
+  }
+}
+
+// The next turn of a chat reads pages that decode rows computed, in their own arithmetic.
+TEST_F(ModelTest, TheNextTurnContinuesAsIfComputed) {
+  StartSequence first = Request(1, 150, 60, Width::kFp16, Width::kFp16), second = first;
+  second.name.id = 2;
+  second.max_new_tokens = 12;
+  second.sampling.top_logprobs = 2;
+  std::vector<TokenOut> alone;
+  for (uint64_t bytes : {uint64_t{0}, uint64_t{256} << 20}) {
+    Make({.prefix_cache_bytes = bytes});
+    Start(first);
+    while (engine_->HasWork()) Turn();
+    second.prompt = first.prompt;
+    for (const TokenOut& token : tokens_[1]) second.prompt.push_back(token.token);
+    for (int32_t token : Request(3, 20, 1, Width::kFp16, Width::kFp16).prompt) second.prompt.push_back(token);
+    Start(second);
+    while (engine_->HasWork()) Turn();
+    EXPECT_EQ(engine_->stats().prefix.hit_tokens, bytes > 0 ? 192u : 0u);
+    if (bytes == 0) alone = tokens_[2];
+  }
+  ExpectSameText(alone, tokens_[2], 0.3f, "second turn");
 }
 
 }  // namespace

@@ -138,7 +138,8 @@ void KvTotals::AppendFields(const KvChoice& plan, double kept_share, std::string
 
 void AppendUsageJson(const Usage& usage, std::string* out) {
   absl::StrAppend(out, "{\"prompt_tokens\":", usage.prompt_tokens, ",\"completion_tokens\":", usage.completion_tokens,
-                  ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens, ",");
+                  ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens, ",\"prompt_tokens_details\":{\"cached_tokens\":",
+                  usage.cached_tokens, "},");
   usage.kv.AppendFields(usage.plan, usage.kept_share, out);
   *out += '}';
 }

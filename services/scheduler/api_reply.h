@@ -36,6 +36,7 @@ class KvTotals {
 
 struct Usage {
   uint64_t prompt_tokens = 0, completion_tokens = 0;
+  uint64_t cached_tokens = 0;  // of the prompts, not computed
   KvTotals kv;
   KvChoice plan;
   double kept_share = 1;

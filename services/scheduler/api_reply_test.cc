@@ -36,6 +36,7 @@ Usage SomeUsage() {
   Usage usage;
   usage.prompt_tokens = 10;
   usage.completion_tokens = 5;
+  usage.cached_tokens = 7;
   KvUsage kv;
   kv.bytes = 1000;
   kv.tokens = 14;
@@ -95,6 +96,7 @@ TEST(Reply, KvFigures) {
   std::string text;
   AppendUsageJson(usage, &text);
   const Json json = Json::parse(text);
+  EXPECT_EQ(json["prompt_tokens_details"], Json({{"cached_tokens", 7}}));
   EXPECT_EQ(json["kv_plan"], "auto");
   EXPECT_EQ(json["kv_bytes"], 7000);
   EXPECT_DOUBLE_EQ(json["kv_payload_bits"].get<double>(), 13);        // (1000·4 + 3000·16) / 4000

@@ -89,6 +89,13 @@ void ReadGeneration(ObjectReader& body, const RequestLimits& limits, std::option
   ReadLogitBias(body, limits, &sampling);
   request->kv = ReadKv(body, error);
   request->urgency = ReadUrgency(body);
+  // What reads another's quantised pages is a little off what computes its own: who fixes a width has asked for no such thing.
+  const bool exact = request->kv.mode == KvChoice::Mode::kFixed && request->kv.width == Width::kFp16;
+  request->cache_prompt = body.Bool("cache_prompt").value_or(exact || request->kv.mode == KvChoice::Mode::kAuto);
+  request->cache_salt = body.String("cache_salt").value_or("");
+  if (request->cache_salt.size() > limits.max_salt_bytes) {
+    body.Fail("cache_salt", absl::StrCat("has ", request->cache_salt.size(), " bytes; the most is ", limits.max_salt_bytes));
+  }
   body.Accept("user");
   body.Accept("metadata");
   body.Accept("store");

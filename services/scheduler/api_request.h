@@ -21,6 +21,7 @@ struct RequestLimits {
   uint32_t max_sequences = 128;  // of one request: prompts · n
   size_t max_stops = 16;
   size_t max_stop_bytes = 1024;  // each
+  size_t max_salt_bytes = 256;
 };
 
 // When a request is to run, and how long its client waits.
@@ -42,6 +43,8 @@ struct GenerationRequest {
   SamplingParams sampling;  // seed and choice are set later
   KvChoice kv;
   Urgency urgency;
+  bool cache_prompt = true;  // share pages of the prompt with other requests; by default in modes auto and fp16 only
+  std::string cache_salt;    // only with those of the same salt
 };
 
 struct ChatRequest {

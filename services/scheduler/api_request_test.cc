@@ -36,7 +36,7 @@ TEST(ReadChat, AllFields) {
       "top_logprobs": 4, "temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125, "presence_penalty": -2,
       "frequency_penalty": 1.5, "repetition_penalty": 1.25, "logit_bias": {"5": -100, "6": 2.5}, "max_completion_tokens": 9,
       "user": "u", "metadata": {"a": "b"}, "store": true, "response_format": {"type": "text"}, "kv": {"mode": "int4"},
-      "priority": -5, "queue_timeout": 2.5, "deadline": 30})", &r);
+      "priority": -5, "queue_timeout": 2.5, "deadline": 30, "cache_prompt": false, "cache_salt": "tenant"})", &r);
   ASSERT_FALSE(error) << error->message;
   ASSERT_EQ(r.messages.size(), 3u);
   EXPECT_EQ(r.messages[0].role, "system");
@@ -59,11 +59,29 @@ TEST(ReadChat, AllFields) {
   EXPECT_EQ(g.urgency.priority, -5);
   EXPECT_EQ(g.urgency.queue_timeout, 2.5);
   EXPECT_EQ(g.urgency.deadline, 30);
+  EXPECT_FALSE(g.cache_prompt);
+  EXPECT_EQ(g.cache_salt, "tenant");
   EXPECT_EQ(g.kv.Describe(), "int4");
   const CachePlan plan = *g.kv.Plan(2, 10);
   EXPECT_FALSE(plan.follow_tiers);
   ASSERT_EQ(plan.layers.size(), 2u);
   EXPECT_EQ(plan.layers[1].values, Width::kInt4);
+}
+
+TEST(ReadChat, PromptsAreSharedByDefaultWhereThatIsExactOrTiersAreFollowed) {
+  const auto shares = [](const std::string& more) {
+    ChatRequest r;
+    const auto error = Chat(R"({"messages":[{"role":"user","content":"hi"}])" + more + "}", &r);
+    EXPECT_FALSE(error) << error->message;
+    return r.generation.cache_prompt;
+  };
+  EXPECT_TRUE(shares(R"(,"kv":{"mode":"auto"})"));
+  EXPECT_TRUE(shares(R"(,"kv":{"mode":"fp16"})"));
+  for (const char* mode : {"int8", "int4", "int2"}) {
+    const std::string kv = R"(,"kv":{"mode":")" + std::string(mode) + "\"}";
+    EXPECT_FALSE(shares(kv)) << mode;
+    EXPECT_TRUE(shares(kv + R"(,"cache_prompt":true)")) << mode;
+  }
 }
 
 TEST(ReadChat, Defaults) {
@@ -74,6 +92,8 @@ TEST(ReadChat, Defaults) {
   EXPECT_EQ(r.generation.sampling.temperature, 1.0f);
   EXPECT_EQ(r.generation.sampling.top_logprobs, -1);
   EXPECT_FALSE(r.generation.seed);
+  EXPECT_TRUE(r.generation.cache_prompt);
+  EXPECT_EQ(r.generation.cache_salt, "");
   EXPECT_EQ(r.generation.kv.Describe(), "auto");
   EXPECT_TRUE(r.generation.kv.Plan(30, 10)->follow_tiers);
 }

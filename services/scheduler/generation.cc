@@ -1,5 +1,6 @@
 #include "services/scheduler/generation.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <random>
@@ -8,6 +9,7 @@
 #include <boost/asio/this_coro.hpp>
 
 #include "base/check.h"
+#include "base/sha256.h"
 #include "base/status_macros.h"
 #include "services/common/http_error.h"
 #include "services/scheduler/answer_text.h"
@@ -19,12 +21,21 @@ namespace {
 struct Progress {
   AnswerText text;
   Answer answer;           // grows when the reply is sent whole
+  std::optional<uint64_t> cached_tokens;  // once its sequence, which ran, has ended
   bool ended = false;      // its sequence has
   bool concluded = false;  // its finish reason is known
   bool cancelled = false;
 
   Progress(AnswerText text) : text(std::move(text)) {}
 };
+
+// Who shares cached prompts with whom: requests of one tenant with one `cache_salt`.
+std::string TenantSalt(std::string_view tenant, std::string_view cache_salt) {
+  if (tenant.empty() && cache_salt.empty()) return "";
+  Sha256 hash;
+  for (const std::string_view field : {tenant, cache_salt}) hash.Update(uint64_t{field.size()}).Update(field);
+  return Hex(hash.Finish());
+}
 
 class Generation {
  public:
@@ -49,6 +60,7 @@ class Generation {
     SamplingParams sampling = job_.request.sampling;
     std::random_device entropy;
     sampling.seed = job_.request.seed.value_or(uint64_t{entropy()} << 32 | entropy());
+    const std::string cache_salt = TenantSalt(job_.tenant, job_.request.cache_salt);
     for (const auto& prompt : job_.prompts) {
       STRIA_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(job_.request.kv, context_.dispatcher.brain(), prompt.size()));
       for (uint32_t choice = 0; choice < job_.request.n; ++choice) {
@@ -60,6 +72,8 @@ class Generation {
         request.sampling = sampling;
         request.plan = plan;
         SetUrgency(job_.request.urgency, job_.tenant, &request);
+        request.share_prefix = job_.request.cache_prompt;
+        request.cache_salt = cache_salt;
       }
     }
     return requests;
@@ -73,6 +87,7 @@ class Generation {
     progress.ended = true;
     progress.text.Finish();
     usage_.kv.Add(event.kv);
+    if (event.kv.tokens > 0) progress.cached_tokens = event.kv.cached_tokens;
     if (!event.status.ok() && !progress.text.stopped() && failure_.ok()) failure_ = event.status;
     progress.answer.finish_reason = event.finish == FinishReason::kLength && !progress.text.stopped() ? "length" : "stop";
   }
@@ -127,6 +142,7 @@ class Generation {
   Usage usage() const {
     Usage usage = usage_;
     for (const Progress& progress : answers_) usage.completion_tokens += progress.text.tokens();
+    for (size_t prompt = 0; prompt < job_.prompts.size(); ++prompt) usage.cached_tokens += CachedTokens(prompt);
     return usage;
   }
   bool concluded() const {
@@ -145,6 +161,16 @@ class Generation {
   const absl::Status& failure() const { return failure_; }
 
  private:
+  // What no answer to the prompt had to compute. A sequence that began a second time may also have found its answer's pages.
+  uint64_t CachedTokens(size_t prompt) const {
+    std::optional<uint64_t> least;
+    for (size_t i = prompt * job_.request.n; i < (prompt + 1) * job_.request.n; ++i) {
+      const std::optional<uint64_t> cached = answers_[i].cached_tokens;
+      if (cached) least = std::min<uint64_t>(least.value_or(job_.prompts[prompt].size()), *cached);
+    }
+    return least.value_or(0);
+  }
+
   const ApiContext context_;
   const GenerationJob& job_;
   const bool is_chat_ = job_.format.kind() == ReplyKind::kChat;

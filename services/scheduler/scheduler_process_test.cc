@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -475,6 +477,54 @@ TEST_F(SchedulerProcessTest, TerminatedItLetsStreamsEnd) {
   resume.join();
   EXPECT_TRUE(stream.done);
   EXPECT_EQ(stream.text(), kAnswer);
+}
+
+TEST_F(SchedulerProcessTest, CachedTokensAreTold) {
+  FakeWorkerOptions options = Options();
+  options.cached_tokens = 3;
+  Start();
+  AddWorker(options);
+  const Json body = {{"model", "fake"}, {"prompt", {"abcde", "ab"}}, {"n", 2}, {"max_tokens", 2}};
+  const Json usage = Json::parse(Post("/v1/completions", body).body)["usage"];
+  EXPECT_EQ(usage["prompt_tokens"], 7);
+  EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 5) << "three of the first prompt, and no more than all of the second";
+}
+
+TEST_F(SchedulerProcessTest, WhoSharesPromptsWithWhom) {
+  const std::string keys = absl::StrCat(std::getenv("TEST_TMPDIR"), "/keys.", getpid());
+  std::ofstream(keys) << "ada sk-0123456789abcdef\nada sk-0123456789abcde2\nbob sk-fedcba9876543210\n";
+  FakeWorkerOptions options = Options();
+  std::mutex mutex;
+  std::pair<bool, std::string> last;  // of the last sequence: whether it shares, its salt
+  options.says = [&](const StartSequence& start, uint32_t index) {
+    const std::lock_guard lock(mutex);
+    last = {start.share_prefix, start.cache_salt};
+    return Says(start, index);
+  };
+  const auto ask = [&](const std::string& more, const std::string& key) {
+    HttpHeaders headers;
+    if (!key.empty()) headers.emplace_back("Authorization", "Bearer " + key);
+    EXPECT_EQ(Client()->Request("POST", "/v1/chat/completions", Chat(more).dump(), headers)->status, 200);
+    const std::lock_guard lock(mutex);
+    return last;
+  };
+  Start();
+  AddWorker(options);
+  EXPECT_EQ(ask("{}", ""), std::pair(true, std::string()));
+  EXPECT_FALSE(ask(R"({"cache_prompt": false})", "").first);
+  std::set<std::string> apart = {"", ask(R"({"cache_salt": "x"})", "").second, ask(R"({"cache_salt": "y"})", "").second};
+  EXPECT_EQ(apart.size(), 3u);
+  worker_.reset();  // before what its answers write to
+
+  Start({"--api-keys-file", keys});
+  AddWorker(options);
+  const std::string ada = ask("{}", "sk-0123456789abcdef").second;
+  EXPECT_EQ(ask("{}", "sk-0123456789abcde2").second, ada) << "two keys of one tenant";
+  EXPECT_EQ(ask(R"({"cache_salt": ""})", "sk-0123456789abcdef").second, ada);
+  apart.insert({ada, ask("{}", "sk-fedcba9876543210").second, ask(R"({"cache_salt": "x"})", "sk-0123456789abcdef").second,
+                ask(R"({"cache_salt": "x"})", "sk-fedcba9876543210").second});
+  EXPECT_EQ(apart.size(), 7u);
+  worker_.reset();
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ absl::StatusOr<std::vector<SequenceRequest>> Requests(const ScoreJob& job, const
     request.sampling.temperature = 0;
     request.sampling.top_logprobs = job.top_logprobs;
     request.plan = plan;
+    request.share_prefix = false;  // what is measured is this cache, not one that was there before
     SetUrgency(job.urgency, job.tenant, &request);
   }
   return requests;

@@ -22,6 +22,8 @@ Json WorkerJson(const Worker& worker, const CircuitBreaker* breaker, MonotonicTi
   json["max_sequences"] = worker.hello.max_sequences;
   json["pool_bytes"] = worker.hello.pool_bytes;
   json["used_bytes"] = worker.status.used_bytes;
+  json["idle_bytes"] = worker.status.idle_bytes;
+  json["shared_bytes"] = worker.status.shared_bytes;
   json["reserved_bytes"] = worker.reserved.Footprint();
   json["breaker"] = {{"state", Name(worker.breaker)},
                      {"trips", breaker != nullptr ? breaker->trips() : 0},

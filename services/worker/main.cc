@@ -39,6 +39,8 @@ struct Flags {
   std::string isa = "best", weights = "int8";
   int threads = 0;
   double grace_seconds = 30, drain_seconds = 30;
+  std::string prefix_cache = "on";
+  uint64_t prefix_cache_bytes = 0;
   EngineOptions engine;
   CurveFlags curve;
 };
@@ -61,6 +63,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--max-context", flags.engine.max_context, "longest sequence in tokens; 0: the model's");
   app.add_option("--prefill-chunk", flags.engine.prefill_chunk, "prompt rows computed at a time")->check(CLI::Range(1, 65536));
   app.add_option("--sink-pages", flags.engine.sink_pages, "first pages of every sequence that stay FP16")->check(CLI::Range(0, 1024));
+  app.add_option("--prefix-cache", flags.prefix_cache, "pages of equal prompts are shared")->check(CLI::IsMember({"on", "off"}));
+  AddBytesOption(app, "--prefix-cache-bytes", &flags.prefix_cache_bytes, "of the pool that shared prompts may keep; 0: all that nobody needs");
   app.add_option("--canary-seed", flags.engine.canary_seed, "decides which decode steps fire");
   app.add_option("--grace-seconds", flags.grace_seconds, "of the scheduler's silence before its sequences are dropped")
       ->check(CLI::Range(3.0, 86400.0));  // it speaks once a second
@@ -150,6 +154,10 @@ absl::Status Serve(Flags flags, const std::string& config_json, const Logger& lo
   const MonotonicTime begin = clock.Now();
   STRIA_ASSIGN_OR_RETURN(const std::unique_ptr<GgufCheckpoint> checkpoint, GgufCheckpoint::Open(flags.model));
   identity.model = checkpoint->fingerprint();
+  flags.engine.model_fingerprint = identity.model;
+  if (flags.prefix_cache == "on") {
+    flags.engine.prefix_cache_bytes = flags.prefix_cache_bytes > 0 ? flags.prefix_cache_bytes : flags.engine.pool_bytes;
+  }
   TransformerOptions transformer_options;
   transformer_options.weights = flags.weights == "bf16" ? TransformerOptions::Weights::kBf16 : TransformerOptions::Weights::kInt8;
   transformer_options.threads = flags.engine.threads;

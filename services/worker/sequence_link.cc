@@ -203,6 +203,8 @@ void SequenceLink::SendStatus() {
   status.scheduler = scheduler_;
   status.pool_bytes = stats.pool_bytes;
   status.used_bytes = stats.used_bytes;
+  status.idle_bytes = stats.idle_bytes;
+  status.shared_bytes = stats.shared_bytes;
   status.staging_bytes = stats.staging_bytes;
   status.running = stats.running;
   status.prefilling = stats.prefilling;

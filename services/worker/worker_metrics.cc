@@ -18,7 +18,11 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics, const WorkerIdentity& identity, c
       telemetry_(telemetry),
       clock_(clock),
       pool_bytes_(metrics.Gauge("stria_worker_pool_bytes", "Memory of the page pool: pages, rings and prefill staging.")),
-      used_bytes_(metrics.Gauge("stria_worker_pool_used_bytes", "Bytes of the pool in use, staging included.")),
+      used_bytes_(metrics.Gauge("stria_worker_pool_used_bytes", "Bytes of the pool in use, staging included, idle cached pages not.")),
+      idle_bytes_(metrics.Gauge("stria_worker_prefix_idle_bytes", "Bytes of pages that only the prefix cache holds; free on demand.")),
+      shared_bytes_(metrics.Gauge("stria_worker_prefix_shared_bytes", "What sequences would hold more if none shared pages.")),
+      prefix_bytes_(metrics.Gauge("stria_worker_prefix_bytes", "Bytes of pages in the prefix cache, in use or idle.")),
+      prefix_entries_(metrics.Gauge("stria_worker_prefix_entries", "Entries of the prefix cache, 64 tokens each.")),
       staging_bytes_(metrics.Gauge("stria_worker_staging_bytes", "Bytes held by prompts while they prefill.")),
       running_(metrics.Gauge("stria_worker_sequences_running", "Sequences in the decode batch.")),
       prefilling_(metrics.Gauge("stria_worker_sequences_prefilling", "Sequences whose prompt is being computed.")),
@@ -36,6 +40,10 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics, const WorkerIdentity& identity, c
       sealed_(metrics.Counter("stria_worker_pages_sealed_total", "Pages sealed, keys and values.")),
       preemptions_(metrics.Counter("stria_worker_preemptions_total", "Sequences ended because pages ran out.")),
       evicted_tokens_(metrics.Counter("stria_worker_evicted_tokens_total", "Prompt tokens that plans evicted.")),
+      prefix_lookups_(metrics.Counter("stria_worker_prefix_lookups_total", "Prompts looked up in the prefix cache.")),
+      prefix_hits_(metrics.Counter("stria_worker_prefix_hits_total", "Prompts that shared pages.")),
+      prefix_tokens_(metrics.Counter("stria_worker_prefix_hit_tokens_total", "Prompt tokens not computed because their pages were there.")),
+      prefix_evictions_(metrics.Counter("stria_worker_prefix_evictions_total", "Entries evicted for want of memory.")),
       frames_(metrics.Counter("stria_worker_telemetry_frames_total", "Canary frames published.")),
       unsent_frames_(metrics.Counter("stria_worker_telemetry_unsent_total", "Canary frames that the socket refused.")),
       starts_(metrics.Counter("stria_worker_commands_total", "Commands taken.", {{"kind", "start"}})),
@@ -74,6 +82,14 @@ void WorkerMetrics::AfterTurn(bool worked) {
 void WorkerMetrics::Refresh(const EngineStats& stats) {
   pool_bytes_.Set(static_cast<double>(stats.pool_bytes));
   used_bytes_.Set(static_cast<double>(stats.used_bytes));
+  idle_bytes_.Set(static_cast<double>(stats.idle_bytes));
+  shared_bytes_.Set(static_cast<double>(stats.shared_bytes));
+  prefix_bytes_.Set(static_cast<double>(stats.prefix.bytes));
+  prefix_entries_.Set(static_cast<double>(stats.prefix.entries));
+  AdvanceTo(prefix_lookups_, static_cast<double>(stats.prefix.lookups));
+  AdvanceTo(prefix_hits_, static_cast<double>(stats.prefix.hits));
+  AdvanceTo(prefix_tokens_, static_cast<double>(stats.prefix.hit_tokens));
+  AdvanceTo(prefix_evictions_, static_cast<double>(stats.prefix.evictions));
   staging_bytes_.Set(static_cast<double>(stats.staging_bytes));
   for (int i = 0; i < 4; ++i) pages_[i]->Set(static_cast<double>(stats.pages_used[i]));
   running_.Set(stats.running);
