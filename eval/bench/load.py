@@ -126,12 +126,12 @@ async def play(port: int, requests: list[Request], extra: dict, patience: float)
     return answers
 
 
-async def held_at_once(port: int, contexts: int, prompt: int, extra: dict, calm: float, seed: int = 1) -> int:
-    """Sends `contexts` prompts of `prompt` tokens that would generate for long, and counts those that have begun and not ended when
-    `calm` seconds brought no further one (ten times that for the first): what the server's cache holds together."""
+async def held_at_once(port: int, contexts: int, prompt: int, extra: dict, calm: float, answer: int = 2048, seed: int = 1) -> int:
+    """Sends `contexts` prompts of `prompt` tokens that would generate `answer` more, too many to end meanwhile, and counts those that
+    have begun and not ended when `calm` seconds brought no further one (ten times that for the first): what the cache holds together."""
     rng = random.Random(seed)
     answers = [Answer(time.monotonic()) for _ in range(contexts)]
-    running = [asyncio.create_task(ask(port, Request(0, tokens(rng, prompt), 4096), extra, a)) for a in answers]
+    running = [asyncio.create_task(ask(port, Request(0, tokens(rng, prompt), answer), extra, a)) for a in answers]
     most, last_growth = 0, time.monotonic()
     while most < contexts and time.monotonic() - last_growth < (calm if most else 10 * calm):
         await asyncio.sleep(0.25)

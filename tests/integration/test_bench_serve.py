@@ -19,7 +19,7 @@ def test_every_request_of_a_load_is_answered_whole(stack):
 def test_contexts_held_are_bounded_by_the_pool(make_stack):
     server = make_stack(worker_flags=("--pool-bytes", "64MiB", "--max-sequences", "32"))
     extra = {"model": server.model}
-    ours = asyncio.run(load.held_at_once(server.api_port, 8, 512, {**extra, "kv": {"mode": "fp16"}}, calm=10))
+    ours = asyncio.run(load.held_at_once(server.api_port, 8, 512, {**extra, "kv": {"mode": "fp16"}}, calm=10, answer=1024))
     assert 1 <= ours < 8
 
 
