@@ -141,6 +141,11 @@ class ControllerProcessTest : public testing::Test {
       Telemetry().Send(Encode(Frame(number++, kl)));
       return Metric("stria_controller_frames_accepted_total") > 0;
     }));
+    // Others may be under way still. Frames of one socket keep their order: behind them comes one that is refused for a reason of its own.
+    CanaryFrame last = Frame(number, kl);
+    last.worker = "nobody";
+    Telemetry().Send(Encode(last));
+    EXPECT_TRUE(Eventually([&] { return Metric("stria_controller_frames_refused_total{reason=\"unknown_worker\"}") > 0; }));
     return number;
   }
 
