@@ -22,25 +22,6 @@ const char* Synchronize() {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-const char* CopyOnDevice(void* to, const void* from, size_t bytes) {
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice);
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
-
-double Milliseconds(int times, const std::function<const char*()>& work) {
-  cudaEvent_t begin, end;
-  STRIA_CHECK(cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess);
-  STRIA_CHECK(work() == nullptr);
-  STRIA_CHECK(cudaEventRecord(begin) == cudaSuccess);
-  for (int i = 0; i < times; ++i) STRIA_CHECK(work() == nullptr);
-  STRIA_CHECK(cudaEventRecord(end) == cudaSuccess && cudaEventSynchronize(end) == cudaSuccess);
-  float ms = 0;
-  STRIA_CHECK(cudaEventElapsedTime(&ms, begin, end) == cudaSuccess);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return ms / times;
-}
-
 DeviceBytes::DeviceBytes(size_t bytes) : data_(nullptr) { STRIA_CHECK(cudaMalloc(&data_, bytes + 1) == cudaSuccess); }
 DeviceBytes::~DeviceBytes() { cudaFree(data_); }
 

@@ -1,8 +1,7 @@
-// A device and its memory, without CUDA's headers: enough for tests and benches.
+// A device and its memory, without CUDA's headers: enough for tests.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,12 +14,6 @@ std::string DeviceName();
 
 // Waits for all launched work: nullptr, or what CUDA says went wrong.
 const char* Synchronize();
-
-// From device to device: nullptr, or what CUDA says is wrong.
-const char* CopyOnDevice(void* to, const void* from, size_t bytes);
-
-// Of one `work`, which launches something, by the device's clock: the mean of `times`, after one that doesn't count.
-double Milliseconds(int times, const std::function<const char*()>& work);
 
 // Memory on the first device. Running out is a CHECK.
 class DeviceBytes {
