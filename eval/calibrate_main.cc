@@ -12,18 +12,14 @@
 #include "base/status_macros.h"
 #include "eval/cache_quality.h"
 #include "eval/model_texts.h"
-#include "eval/synthetic_texts.h"
-#include "eval/texts.h"
+#include "eval/workloads.h"
 #include "services/controller/calibration_json.h"
 
 namespace stria {
 namespace {
 
-struct Options {
-  std::string model, gsm8k = "eval/data/gsm8k_excerpt.jsonl", tau = "eval/data/tau_airline_excerpt.jsonl", out;
-  size_t texts = 1, tokens = 384;
-  uint64_t seed = 2;
-  int threads = 2;
+struct Options : WorkloadOptions {
+  std::string out;
 };
 
 // Layers 0 … with keys alone at INT2, then with values alone.
@@ -50,12 +46,7 @@ absl::Status Run(const Options& options) {
   STRIA_ASSIGN_OR_RETURN(const LoadedModel model,
                          LoadModel(options.model, {.threads = options.threads, .max_decode_rows = kMaxRows}));
   const int layers = model.transformer->config().layers;
-  const size_t bytes = options.tokens * 6;  // more than any text takes per token
-  STRIA_ASSIGN_OR_RETURN(std::vector<std::string> texts, ReadGsm8k(options.gsm8k, options.texts, bytes));
-  STRIA_ASSIGN_OR_RETURN(const auto dialogues, ReadDialogues(options.tau, options.texts, bytes));
-  const auto retrieval = MakeRetrievalTexts(options.texts, bytes, options.seed);
-  texts.insert(texts.end(), dialogues.begin(), dialogues.end());
-  texts.insert(texts.end(), retrieval.begin(), retrieval.end());
+  STRIA_ASSIGN_OR_RETURN(const std::vector<std::string> texts, ReadWorkloads(options));
   STRIA_ASSIGN_OR_RETURN(const auto tokens, CutTexts(*model.tokenizer, texts, options.tokens));
 
   Calibration calibration{.model = model.fingerprint, .layers = std::vector<LayerCalibration>(layers)};
@@ -99,14 +90,9 @@ absl::Status Run(const Options& options) {
 int main(int argc, char** argv) {
   stria::Options options;
   CLI::App app("What each layer's keys and values cost a model in next-token KL, for the controller's policies.");
-  app.add_option("--model", options.model, "GGUF file")->required();
-  app.add_option("--gsm8k", options.gsm8k, "GSM8K, JSON lines")->capture_default_str();
-  app.add_option("--tau", options.tau, "tau-bench dialogues, JSON lines")->capture_default_str();
+  stria::AddWorkloadFlags(app, &options);
+  app.get_option("--tokens")->check(CLI::Range(256, 1 << 20));
   app.add_option("--out", options.out, "file to write")->required();
-  app.add_option("--texts", options.texts, "texts of each kind")->capture_default_str();
-  app.add_option("--tokens", options.tokens, "tokens of each text")->capture_default_str()->check(CLI::Range(256, 1 << 20));
-  app.add_option("--seed", options.seed, "of the retrieval texts")->capture_default_str();
-  app.add_option("--threads", options.threads, "OpenMP threads")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = stria::Run(options);
   if (status.ok()) return 0;

@@ -7,28 +7,21 @@
 #include "base/status_macros.h"
 #include "eval/canary_recording.h"
 #include "eval/model_texts.h"
-#include "eval/synthetic_texts.h"
-#include "eval/texts.h"
+#include "eval/workloads.h"
 #include "worker/teacher_forcing.h"
 
 namespace stria {
 namespace {
 
-struct Options {
-  std::string model, gsm8k = "eval/data/gsm8k_excerpt.jsonl", tau = "eval/data/tau_airline_excerpt.jsonl", out;
-  size_t texts = 8, tokens = 1280, from = 512;
+struct Options : WorkloadOptions {
+  Options() { texts = 8, tokens = 1280, seed = 1; }
+  std::string out;
+  size_t from = 512;
   uint32_t every = 2;
-  uint64_t seed = 1;
-  int threads = 2;
 };
 
 absl::Status Run(const Options& options) {
-  const size_t bytes = options.tokens * 6;  // more than any text takes per token
-  STRIA_ASSIGN_OR_RETURN(std::vector<std::string> texts, ReadGsm8k(options.gsm8k, options.texts, bytes));
-  STRIA_ASSIGN_OR_RETURN(const auto dialogues, ReadDialogues(options.tau, options.texts, bytes));
-  const auto retrieval = MakeRetrievalTexts(options.texts, bytes, options.seed);
-  texts.insert(texts.end(), dialogues.begin(), dialogues.end());
-  texts.insert(texts.end(), retrieval.begin(), retrieval.end());
+  STRIA_ASSIGN_OR_RETURN(const std::vector<std::string> texts, ReadWorkloads(options));
   const int rows = static_cast<int>(texts.size());
   STRIA_ASSIGN_OR_RETURN(const LoadedModel model,
                          LoadModel(options.model, {.threads = options.threads, .max_decode_rows = rows}));
@@ -62,16 +55,10 @@ absl::Status Run(const Options& options) {
 int main(int argc, char** argv) {
   stria::Options options;
   CLI::App app("Canary readings of three workloads on a real model, for the simulator.");
-  app.add_option("--model", options.model, "GGUF file")->required();
-  app.add_option("--gsm8k", options.gsm8k, "GSM8K, JSON lines")->capture_default_str();
-  app.add_option("--tau", options.tau, "tau-bench dialogues, JSON lines")->capture_default_str();
+  stria::AddWorkloadFlags(app, &options);
   app.add_option("--out", options.out, "file to write")->required();
-  app.add_option("--texts", options.texts, "texts of each workload")->capture_default_str();
-  app.add_option("--tokens", options.tokens, "tokens of each text")->capture_default_str();
   app.add_option("--from", options.from, "first token whose step may fire: what comes before is the prompt")->capture_default_str();
   app.add_option("--every", options.every, "keep one firing of so many")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--seed", options.seed, "of the retrieval texts")->capture_default_str();
-  app.add_option("--threads", options.threads, "OpenMP threads")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = stria::Run(options);
   if (status.ok()) return 0;
