@@ -36,46 +36,67 @@ template <int bits>
 constexpr int kRowWeights = 4 * (8 / bits) * (bits == 8 ? 2 : 1);
 
 // w [G, w_stride], inner numbers each. Signed weights are keys' (the query), unsigned ones values'
-// (probabilities).
-template <int bits, int G, bool is_signed>
-void FoldScales(const uint8_t* slice, const uint8_t* ahead, int inner, const float* w, int w_stride,
-                FoldedWeights& out) {
+// (probabilities). With kInner = inner instead of 0 the products stay in registers.
+template <int bits, int G, bool is_signed, int kInner>
+void FoldScalesOf(const uint8_t* slice, const uint8_t* ahead, int any_inner, const float* w, int w_stride,
+                  FoldedWeights& out) {
+  const int inner = kInner > 0 ? kInner : any_inner;
   constexpr float kLargest = bits == 8 ? 32767.0f : is_signed ? 127.0f : 255.0f;
   constexpr float kCentre = ((1 << bits) - 1) / 2.0f;
   const Half* scales = reinterpret_cast<const Half*>(slice);
   const Half* middles = scales + inner;
-  alignas(64) float scaled[G][kMaxHeadDim];
-  F largest[G], base[G];
-  for (int g = 0; g < G; ++g) largest[g] = base[g] = Set(0.0f);
-  for (int i = 0; i < inner; i += 16) {
+  F scaled[kMaxHeadDim / kLanes][G];
+  F largest[4], base[4];
+  for (int g = 0; g < 4; ++g) largest[g] = base[g] = Set(0.0f);
+#pragma GCC unroll 8
+  for (int i = 0; i < inner; i += kLanes) {
     Prefetch(ahead + 4 * i);
-    for (int v = 0; v < kRowVectors; ++v) {
-      const int at = i + v * kLanes;
-      const F scale = LoadHalf(scales + at), middle = LoadHalf(middles + at);
-      for (int g = 0; g < G; ++g) {
-        const F x = Load(w + g * w_stride + at);
-        const F y = x * scale;
-        Store(scaled[g] + at, y);
-        largest[g] = Max(largest[g], is_signed ? Abs(y) : y);
-        base[g] = Fma(x, middle, base[g]);
-      }
+    const F scale = LoadHalf(scales + i), middle = LoadHalf(middles + i);
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) {
+      const F x = Load(w + g * w_stride + i);
+      const F y = x * scale;
+      scaled[i / kLanes][g] = y;
+      largest[g] = Max(largest[g], is_signed ? Abs(y) : y);
+      base[g] = Fma(x, middle, base[g]);
     }
   }
+  for (int i = inner; i % (4 * kLanes) != 0; i += kLanes) {
+    for (int g = 0; g < G; ++g) scaled[i / kLanes][g] = Set(0.0f);
+  }
+  alignas(16) float max[4];
+  StoreMaxima4(max, largest[0], largest[1], largest[2], largest[3]);
   for (int g = 0; g < G; ++g) {
-    const float max = ReduceMax(largest[g]);
-    const float inverse = max > 1e-30f ? kLargest / max : 0.0f;
+    const F inverse = Set(max[g] > 1e-30f ? kLargest / max[g] : 0.0f);
     I sum = SetWord(0);
-    for (int i = 0; i < inner; i += 16) {
-      I rounded[kRowVectors];
-      for (int v = 0; v < kRowVectors; ++v) {
-        rounded[v] = Round(Load(scaled[g] + i + v * kLanes) * Set(inverse));
-        sum = Add(sum, rounded[v]);
-        if constexpr (bits == 8) StoreLowWords0213(out.weights[g] + 2 * (i + v * kLanes), rounded[v]);
+#pragma GCC unroll 8
+    for (int i = 0; i < inner; i += 4 * kLanes) {
+      I rounded[4];
+      for (int v = 0; v < 4; ++v) rounded[v] = Round(scaled[i / kLanes + v][g] * inverse);
+      if constexpr (bits == 8) {
+        for (int v = 0; v < 4; ++v) {
+          sum = Add(sum, rounded[v]);
+          StoreLowWords0213(out.weights[g] + 2 * (i + v * kLanes), rounded[v]);
+        }
+      } else {
+        const I bytes = PackBytes<is_signed>(rounded), ones = SetWord(0x01010101);
+        StoreBytes(out.weights[g] + i, bytes);
+        sum = Add(sum, Widen<is_signed>(is_signed ? DotBytes(ones, bytes) : DotBytes(bytes, ones)));
       }
-      if constexpr (bits < 8) StoreLowBytes<is_signed>(out.weights[g] + i, rounded);
     }
-    out.step[g] = max * (1.0f / kLargest);
-    out.base[g] = ReduceAdd(Fma(Set(-kCentre * out.step[g]), ToFloat(sum), base[g]));
+    out.step[g] = max[g] * (1.0f / kLargest);
+    base[g] = Fma(Set(-kCentre * out.step[g]), ToFloat(sum), base[g]);
+  }
+  StoreSums4(out.base, base[0], base[1], base[2], base[3]);
+}
+
+template <int bits, int G, bool is_signed>
+void FoldScales(const uint8_t* slice, const uint8_t* ahead, int inner, const float* w, int w_stride,
+                FoldedWeights& out) {
+  if (inner == 64) {
+    FoldScalesOf<bits, G, is_signed, 64>(slice, ahead, inner, w, w_stride, out);
+  } else {
+    FoldScalesOf<bits, G, is_signed, 0>(slice, ahead, inner, w, w_stride, out);
   }
 }
 

@@ -33,10 +33,10 @@ struct UnitGroup {
   int units;
 };
 
-// Pages per unit. Depends on the sequence's own length only, so its sums are added in the same order whatever
-// runs beside it.
+// Pages per unit: enough that beginning and merging one costs little, few enough that many cores find work. Depends on
+// the sequence's own length only, so its sums are added in the same order whatever runs beside it.
 int PagesPerUnit(int pages) {
-  constexpr int kMostUnits = 32;
+  constexpr int kMostUnits = 16;
   const int even = (pages + kMostUnits - 1) / kMostUnits;
   return std::max(1, (even + kChunkPages - 1) / kChunkPages) * kChunkPages;
 }
@@ -46,6 +46,7 @@ class PagedDecodeAttention final : public DecodeAttention {
   PagedDecodeAttention(const AttentionShape& shape, Target target, int threads)
       : shape_(shape),
         decode_run_(STRIA_DISPATCH(target, DecodeRun)),
+        merge_runs_(STRIA_DISPATCH(target, MergeRuns)),
         threads_(threads),
         ranges_(threads),
         starts_(threads + 1),
@@ -158,29 +159,21 @@ class PagedDecodeAttention final : public DecodeAttention {
   }
 
   void Merge(const UnitGroup& units, float* out) {
-    const int group = shape_.group(), dim = shape_.head_dim, stride = PartialFloats(dim);
+    const int group = shape_.group(), dim = shape_.head_dim;
     const Unit& u = units_[units.first_unit];
-    for (int g = 0; g < group; ++g) {
-      float* to = out + (size_t{1} * u.sequence * shape_.heads + u.kv_head * group + g) * dim;
-      const float* first = PartialOf(units.first_unit) + g * stride;
-      const size_t step = size_t{1} * shape_.kv_heads * group * stride;
-      float max = first[dim + 1];
-      for (int i = 1; i < units.units; ++i) max = std::max(max, first[i * step + dim + 1]);
-      float sum = 0;
-      std::fill_n(to, dim, 0.0f);
-      for (int i = 0; i < units.units; ++i) {
-        const float* partial = first + i * step;
-        const float factor = units.units == 1 ? 1.0f : std::exp2(partial[dim + 1] - max);
-        sum += factor * partial[dim];
-        for (int c = 0; c < dim; ++c) to[c] += factor * partial[c];
-      }
-      const float inverse = 1.0f / sum;
-      for (int c = 0; c < dim; ++c) to[c] *= inverse;
-    }
+    MergeRunsArgs args;
+    args.head_dim = dim;
+    args.group = group;
+    args.runs = units.units;
+    args.partials = PartialOf(units.first_unit);
+    args.stride = size_t{1} * shape_.kv_heads * group * PartialFloats(dim);
+    args.out = out + (size_t{1} * u.sequence * shape_.heads + u.kv_head * group) * dim;
+    merge_runs_(args);
   }
 
   const AttentionShape shape_;
   void (*const decode_run_)(const DecodeRunArgs&);
+  void (*const merge_runs_)(const MergeRunsArgs&);
   const int threads_;
   std::vector<WorkRange> ranges_;
   std::vector<int> starts_;                 // [threads + 1] first unit of each thread

@@ -3,6 +3,8 @@
 // multiply-adds.
 #include "kernels/attention/decode_kernel.h"
 
+#include <algorithm>
+
 #include "kernels/attention/code_dots.h"
 #include "kernels/simd/for_heads.h"
 
@@ -211,45 +213,47 @@ void PrefetchRest(const uint8_t* slice, size_t from, size_t to) {
   for (; from < to; from += 64) Prefetch(slice + from);
 }
 
-// The slice at `at` of pages with `scales` scales each; beside it `next` is prefetched.
-SliceRef SliceAt(const PageRef* KvRun::*pages, int scales, int dim, Position at, Position next) {
+// Makes s the slice at `at` of pages with `scales` scales each; beside it `next` is prefetched. Field by field: a
+// struct that is written in parts and then copied whole waits for its parts to reach the cache.
+void SetSlice(const PageRef* KvRun::*pages, int scales, int dim, Position at, Position next, SliceRef& s) {
   const PageRef& page = (at.run->*pages)[at.page];
-  SliceRef s = {Slice(page, scales, dim, at.run->kv_head), nullptr, page.width, kPageTokens};
+  s.data = Slice(page, scales, dim, at.run->kv_head);
+  s.width = page.width;
+  s.tokens = kPageTokens;
   s.ahead = s.data;
   if (next.exists()) {
     const PageRef& other = (next.run->*pages)[next.page];
     s.ahead = Slice(other, scales, dim, next.run->kv_head);
     PrefetchRest(s.ahead, SliceBytes(scales, dim, s.width), SliceBytes(scales, dim, other.width));
   }
-  return s;
+}
+
+void SetTail(const Half* data, int tokens, SliceRef& s) {
+  s.data = s.ahead = reinterpret_cast<const uint8_t*>(data);
+  s.width = Width::kFp16;
+  s.tokens = tokens;
 }
 
 // The chunk that begins at page `begin`; the tail counts as one more page.
-Chunk ChunkAt(const DecodeRunArgs& a, int begin) {
-  // Some 4 KiB of keys: enough to make up for the softmax, few enough to stay in the first cache.
+void SetChunk(const DecodeRunArgs& a, int begin, Chunk& chunk) {
+  // Some 4 KiB of keys: enough to make up for the softmax, near enough that what is prefetched a chunk ahead stays cached.
   const int slices = a.run.pages + (a.run.tail > 0);
   int pages = 0;
   for (size_t bytes = 0; begin + pages < slices && pages < kChunkPages && bytes < 4096; ++pages) {
     const int i = begin + pages;
     bytes += SliceBytes(a.head_dim, a.head_dim, i < a.run.pages ? a.run.key_pages[i].width : Width::kFp16);
   }
-  Chunk chunk;
   chunk.pages = pages;
   for (int i = 0; i < pages; ++i) {
     if (begin + i == a.run.pages) {
-      const auto tail = [&](const Half* data) {
-        const auto* bytes = reinterpret_cast<const uint8_t*>(data);
-        return SliceRef{bytes, bytes, Width::kFp16, a.run.tail};
-      };
-      chunk.keys[i] = tail(a.run.key_tail);
-      chunk.values[i] = tail(a.run.value_tail);
+      SetTail(a.run.key_tail, a.run.tail, chunk.keys[i]);
+      SetTail(a.run.value_tail, a.run.tail, chunk.values[i]);
       break;
     }
     const Position at = {&a.run, begin + i}, next = PositionOf(a, begin + i + pages);
-    chunk.keys[i] = SliceAt(&KvRun::key_pages, a.head_dim, a.head_dim, at, next);
-    chunk.values[i] = SliceAt(&KvRun::value_pages, kPageTokens, a.head_dim, at, next);
+    SetSlice(&KvRun::key_pages, a.head_dim, a.head_dim, at, next, chunk.keys[i]);
+    SetSlice(&KvRun::value_pages, kPageTokens, a.head_dim, at, next, chunk.values[i]);
   }
-  return chunk;
 }
 
 }  // namespace
@@ -268,7 +272,7 @@ void DecodeRun(const DecodeRunArgs& a) {
   const int slices = a.run.pages + (a.run.tail > 0);
   Chunk chunk;
   for (int begin = 0; begin < slices; begin += chunk.pages) {
-    chunk = ChunkAt(a, begin);
+    SetChunk(a, begin, chunk);
     ForHeads<kMaxHeads>(group, [&]<int G>(int g) {
       float* const scores = a.scores + g * kScoreStride;
       float* const partial = a.partial + g * stride;
@@ -280,6 +284,26 @@ void DecodeRun(const DecodeRunArgs& a) {
   for (int g = 0; g < group; ++g) {
     float* const acc = a.partial + g * stride;
     for (int c = 0; c < dim; c += kLanes) Store(acc + c, Load(acc + c) + Set(shared[g]));
+  }
+}
+
+void MergeRuns(const MergeRunsArgs& a) {
+  const int dim = a.head_dim;
+  for (int g = 0; g < a.group; ++g) {
+    const float* const first = a.partials + g * PartialFloats(dim);
+    float* const out = a.out + g * dim;
+    float max = first[dim + 1], sum = 0;
+    for (int i = 1; i < a.runs; ++i) max = std::max(max, first[i * a.stride + dim + 1]);
+    for (int c = 0; c < dim; c += kLanes) Store(out + c, Set(0.0f));
+    for (int i = 0; i < a.runs; ++i) {
+      const float* const partial = first + i * a.stride;
+      alignas(64) float factor[kLanes];
+      Store(factor, Exp2(Set(partial[dim + 1] - max)));
+      sum += factor[0] * partial[dim];
+      for (int c = 0; c < dim; c += kLanes)
+        Store(out + c, Fma(Set(factor[0]), Load(partial + c), Load(out + c)));
+    }
+    for (int c = 0; c < dim; c += kLanes) Store(out + c, Load(out + c) * Set(1.0f / sum));
   }
 }
 

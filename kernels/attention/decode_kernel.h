@@ -33,6 +33,17 @@ struct DecodeRunArgs {
 
 constexpr int PartialFloats(int head_dim) { return head_dim + 16; }
 
+// Runs of one KV head, in their order.
+struct MergeRunsArgs {
+  int head_dim = 0;
+  int group = 0;
+  int runs = 0;
+  const float* partials = nullptr;  // of the first run, [group, PartialFloats]
+  size_t stride = 0;                // floats from one run's partials to the next one's
+  float* out = nullptr;             // [group, head_dim]
+};
+
+STRIA_DECLARE_TARGETS(void, MergeRuns, (const MergeRunsArgs& args))
 STRIA_DECLARE_TARGETS(void, DecodeRun, (const DecodeRunArgs& args))
 
 }  // namespace stria

@@ -43,6 +43,12 @@ inline void StoreSums4(float* p, F a, F b, F c, F d) {
   const __m256 x = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
   _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
 }
+inline void StoreMaxima4(float* p, F a, F b, F c, F d) {
+  const F ac = _mm256_max_ps(_mm256_unpacklo_ps(a, c), _mm256_unpackhi_ps(a, c));
+  const F bd = _mm256_max_ps(_mm256_unpacklo_ps(b, d), _mm256_unpackhi_ps(b, d));
+  const F x = _mm256_max_ps(_mm256_unpacklo_ps(ac, bd), _mm256_unpackhi_ps(ac, bd));
+  _mm_storeu_ps(p, _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
+}
 
 inline F AsFloat(I a) { return _mm256_castsi256_ps(a); }
 inline I AsBits(F a) { return _mm256_castps_si256(a); }
@@ -71,6 +77,12 @@ void StoreLowBytes(void* p, const I (&x)[2]) {
   const __m128i bytes = is_signed ? _mm_packs_epi16(low, high) : _mm_packus_epi16(low, high);
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm_shuffle_epi32(bytes, _MM_SHUFFLE(3, 1, 2, 0)));
 }
+template <bool is_signed>
+I PackBytes(const I (&x)[4]) {
+  const I low = _mm256_packs_epi32(x[0], x[1]), high = _mm256_packs_epi32(x[2], x[3]);
+  const I bytes = is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high);
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
 inline void StoreLowWords0213(void* p, I a) {
   const __m256i order = _mm256_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,  //
                                          0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -98,6 +110,6 @@ I Widen(I sum) {
 }
 inline I DotWords(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 
-inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace stria::STRIA_SIMD

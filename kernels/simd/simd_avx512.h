@@ -51,6 +51,15 @@ inline void StoreSums4(float* p, F a, F b, F c, F d) {
   _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
 }
 
+inline void StoreMaxima4(float* p, F a, F b, F c, F d) {
+  const __m256 w = _mm256_max_ps(LowHalf(a), HighHalf(a)), x = _mm256_max_ps(LowHalf(b), HighHalf(b));
+  const __m256 y = _mm256_max_ps(LowHalf(c), HighHalf(c)), z = _mm256_max_ps(LowHalf(d), HighHalf(d));
+  const __m256 wy = _mm256_max_ps(_mm256_unpacklo_ps(w, y), _mm256_unpackhi_ps(w, y));
+  const __m256 xz = _mm256_max_ps(_mm256_unpacklo_ps(x, z), _mm256_unpackhi_ps(x, z));
+  const __m256 all = _mm256_max_ps(_mm256_unpacklo_ps(wy, xz), _mm256_unpackhi_ps(wy, xz));
+  _mm_storeu_ps(p, _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+}
+
 inline F AsFloat(I a) { return _mm512_castsi512_ps(a); }
 inline I AsBits(F a) { return _mm512_castps_si512(a); }
 inline I LoadBytes(const void* p) { return _mm512_loadu_si512(p); }
@@ -76,6 +85,12 @@ I ShiftLeft32(I a) {
 template <bool is_signed>
 void StoreLowBytes(void* p, const I (&x)[1]) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x[0]));
+}
+template <bool is_signed>
+I PackBytes(const I (&x)[4]) {
+  const I low = _mm512_packs_epi32(x[0], x[1]), high = _mm512_packs_epi32(x[2], x[3]);
+  const I bytes = is_signed ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high);
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
 }
 inline void StoreLowWords0213(void* p, I a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p),
@@ -120,6 +135,6 @@ inline F DotBf16(F sum, I a, I b) {
 }
 #endif
 
-inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace stria::STRIA_SIMD

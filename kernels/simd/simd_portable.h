@@ -46,6 +46,10 @@ inline void StoreSums4(float* p, F a, F b, F c, F d) {  // the sums of a, b, c a
   const F sums = {ReduceAdd(a), ReduceAdd(b), ReduceAdd(c), ReduceAdd(d)};
   Store(p, sums);
 }
+inline void StoreMaxima4(float* p, F a, F b, F c, F d) {  // the largest of a, of b, of c and of d
+  const F maxima = {ReduceMax(a), ReduceMax(b), ReduceMax(c), ReduceMax(d)};
+  Store(p, maxima);
+}
 
 inline F AsFloat(I a) { return reinterpret_cast<F>(a); }
 inline I AsBits(F a) { return reinterpret_cast<I>(a); }
@@ -84,6 +88,13 @@ void StoreLowBytes(void* p, const I (&x)[4]) {
   uint8_t bytes[16];
   for (int i = 0; i < 16; ++i) bytes[i] = static_cast<uint8_t>(x[i / 4][i % 4]);
   std::memcpy(p, bytes, sizeof bytes);
+}
+// The numbers of four vectors as bytes, in order.
+template <bool is_signed>
+I PackBytes(const I (&x)[4]) {
+  I bytes;
+  StoreLowBytes<is_signed>(&bytes, x);
+  return bytes;
 }
 inline void StoreLowWords0213(void* p, I a) {  // the low 16 bits of each lane, lanes 0 2 1 3 of every four
   const uint16_t words[] = {uint16_t(a[0]), uint16_t(a[2]), uint16_t(a[1]), uint16_t(a[3])};
@@ -133,6 +144,8 @@ inline F DotBf16(F sum, I a, I b) {
   return sum;
 }
 
-inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+// Into the second cache: prefetches into the first one are few at a time and hold back the loads behind them (57 %
+// of the read limit on Zen 4 instead of 91 %, FP16 pages).
+inline void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 }  // namespace stria::STRIA_SIMD
