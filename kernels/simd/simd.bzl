@@ -28,15 +28,15 @@ _EXTRA_TARGETS = {
     "avx512bf16": _AVX512VNNI + ["-mavx512bf16"],
 }
 
-def simd_library(name, srcs, hdrs = [], copts = [], deps = [], extra_targets = []):
+def simd_library(name, srcs, hdrs = [], copts = [], deps = [], targets = _TARGETS.keys(), extra_targets = []):
     """Like cc_library, for sources that put their code into namespace stria::STRIA_SIMD (simd.h).
 
     -O3 unrolls the small loops over arrays of vectors, so that they live in registers; reassociation would add up products
     before it adds them to a sum, which keeps more values alive than there are registers.
     """
-    targets = dict(_TARGETS)
-    targets.update({target: _EXTRA_TARGETS[target] for target in extra_targets})
-    for target, target_copts in targets.items():
+    copts_of = {target: _TARGETS[target] for target in targets}
+    copts_of.update({target: _EXTRA_TARGETS[target] for target in extra_targets})
+    for target, target_copts in copts_of.items():
         cc_library(
             name = "%s_%s" % (name, target),
             srcs = srcs + hdrs,
@@ -48,5 +48,5 @@ def simd_library(name, srcs, hdrs = [], copts = [], deps = [], extra_targets = [
         name = name,
         hdrs = hdrs,
         visibility = ["//visibility:private"],
-        deps = deps + [":%s_%s" % (name, target) for target in targets] + ["//kernels/simd"],
+        deps = deps + [":%s_%s" % (name, target) for target in copts_of] + ["//kernels/simd"],
     )

@@ -1,7 +1,8 @@
 // Which arithmetic this machine gets.
+#include "kernels/target.h"
+#include "model/dense/byte_int8.h"
 #include "model/dense/dense_layer.h"
 #include "model/dense/onednn_float.h"
-#include "model/dense/onednn_int8.h"
 #include "model/dense/simd_float.h"
 #include "model/dense/simd_int8.h"
 #include "oneapi/dnnl/dnnl.hpp"
@@ -23,7 +24,7 @@ std::unique_ptr<DenseBackend> MakeFloatBackend(const DenseOptions& options) {
 }
 
 std::unique_ptr<DenseBackend> MakeInt8Backend(const DenseOptions& options) {
-  if (Has(dnnl::cpu_isa::avx512_core_vnni)) return MakeOneDnnInt8Backend(options);
+  if (BestTarget() == Target::kAvx512Vnni) return MakeByteInt8Backend(options, Target::kAvx512Vnni);
   return MakeSimdInt8Backend(options);
 }
 

@@ -29,8 +29,9 @@ struct Rows {
   }
 };
 
-// All layers over the rows. Logits [rows, vocab]; of a prompt only those of the last row.
-std::vector<float> Advance(Transformer& transformer, PlainCache& cache, RowRole role, const Rows& rows) {
+// All layers over the rows. Logits [rows - first, vocab] of the rows from `first` on.
+std::vector<float> Advance(Transformer& transformer, PlainCache& cache, RowRole role, const Rows& rows,
+                           int first = 0) {
   const ModelConfig& config = transformer.config();
   const int count = static_cast<int>(rows.tokens.size());
   cache.SetRows(rows.sequences);
@@ -39,7 +40,6 @@ std::vector<float> Advance(Transformer& transformer, PlainCache& cache, RowRole 
   for (int layer = 0; layer < config.layers; ++layer) {
     transformer.Layer(layer, role, rows.positions, residual.data(), cache);
   }
-  const int first = role == RowRole::kPrompt ? count - 1 : 0;
   std::vector<float> logits(static_cast<size_t>(count - first) * config.vocab);
   transformer.Head(role, count - first, residual.data() + static_cast<size_t>(first) * config.hidden,
                    logits.data());
@@ -74,7 +74,7 @@ int CountEqual(Transformer& transformer, const std::vector<GreedyRun>& runs, dou
       const int end = std::min(length, begin + kPromptChunk);
       Rows rows;
       for (int t = begin; t < end; ++t) rows.Add(i, runs[i].prompt[t], t);
-      const std::vector<float> logits = Advance(transformer, cache, RowRole::kPrompt, rows);
+      const std::vector<float> logits = Advance(transformer, cache, RowRole::kPrompt, rows, end - begin - 1);
       if (end == length) texts[i].push_back(Best(logits));
     }
   }
@@ -107,7 +107,7 @@ int CountEqual(Transformer& transformer, const std::vector<GreedyRun>& runs, dou
   return equal;
 }
 
-GoldenScore ScoreThroughDecodeSteps(Transformer& transformer, const GoldenLogits& golden) {
+GoldenScore ScoreThroughDecodeSteps(Transformer& transformer, const GoldenLogits& golden, RowRole arithmetic) {
   const size_t vocab = transformer.config().vocab;
   STRIA_CHECK(golden.vocab == transformer.config().vocab);
   const int contexts = static_cast<int>(golden.contexts.size());
@@ -120,7 +120,7 @@ GoldenScore ScoreThroughDecodeSteps(Transformer& transformer, const GoldenLogits
       if (t < static_cast<int>(tokens.size())) rows.Add(i, tokens[t], t);
     }
     if (rows.tokens.empty()) break;
-    const std::vector<float> logits = Advance(transformer, cache, RowRole::kDecode, rows);
+    const std::vector<float> logits = Advance(transformer, cache, arithmetic, rows);
     for (size_t row = 0; row < rows.tokens.size(); ++row) {
       const std::span<const float> of_row(logits.data() + row * vocab, vocab);
       const GoldenPosition& position = golden.contexts[rows.sequences[row]].positions[t];

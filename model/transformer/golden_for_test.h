@@ -30,7 +30,9 @@ struct GoldenScore {
   double agreement = 0;  // share of tokens whose likeliest successor is the golden one
 };
 
-// Teacher-forces all contexts side by side through decode steps over an FP16 cache.
-GoldenScore ScoreThroughDecodeSteps(Transformer& transformer, const GoldenLogits& golden);
+// Teacher-forces all contexts side by side, a token of each at a time, over an FP16 cache; all rows in the arithmetic of
+// one role.
+GoldenScore ScoreThroughDecodeSteps(Transformer& transformer, const GoldenLogits& golden,
+                                    RowRole arithmetic = RowRole::kDecode);
 
 }  // namespace stria

@@ -68,14 +68,19 @@ class TransformerImpl final : public Transformer {
                   const std::function<void(double)>& progress)
       : config_(checkpoint.config()), options_(options), rotary_(config_) {
     const bool integers = options.weights == TransformerOptions::Weights::kInt8;
-    const int float_rows = std::max(options.max_prompt_rows, integers ? 0 : options.max_decode_rows);
-    float_backend_ = MakeFloatBackend({.threads = options.threads, .max_rows = float_rows});
-    float_.backend = float_backend_.get();
-    std::vector<MatrixSet*> sets = {&float_};
+    std::vector<MatrixSet*> sets;
     if (integers) {
-      int8_backend_ = MakeInt8Backend({.threads = options.threads, .max_rows = options.max_decode_rows});
+      int8_backend_ = MakeInt8Backend({.threads = options.threads,
+                                       .max_rows = options.max_decode_rows,
+                                       .max_prompt_rows = options.max_prompt_rows});
       int8_.backend = int8_backend_.get();
       sets.push_back(&int8_);
+    }
+    if (!integers || !int8_backend_->runs_prompts()) {
+      const int rows = std::max(options.max_prompt_rows, integers ? 0 : options.max_decode_rows);
+      float_backend_ = MakeFloatBackend({.threads = options.threads, .max_rows = rows});
+      float_.backend = float_backend_.get();
+      sets.push_back(&float_);
     }
     weights_ = ReadWeights(checkpoint, options.threads, sets, progress);
     decode().backend->Prepare(options.max_decode_rows);
@@ -102,7 +107,8 @@ class TransformerImpl final : public Transformer {
   size_t scratch_bytes() const override {
     return normed_.bytes() + qkv_.bytes() + q_.bytes() + k_.bytes() + v_.bytes() + attended_.bytes() +
            gate_up_.bytes() + activated_.bytes() + branch_.bytes() + angles_.bytes() +
-           float_backend_->scratch_bytes() + (int8_backend_ ? int8_backend_->scratch_bytes() : 0);
+           (float_backend_ ? float_backend_->scratch_bytes() : 0) +
+           (int8_backend_ ? int8_backend_->scratch_bytes() : 0);
   }
 
   const TransformerTimes& times() const override { return times_; }
@@ -128,19 +134,19 @@ class TransformerImpl final : public Transformer {
 
     Norm(rows, residual, vectors.attn_norm.data());
     watch.Lap(times_.other);
-    matrices.qkv->Run(rows, normed_.data(), qkv_.data());
+    Multiply(role, *matrices.qkv, rows, normed_.data(), qkv_.data());
     watch.Lap(times_.dense);
     EachRow(rows, [&](int row) { SplitQkv(vectors, row, positions[row]); });
     watch.Lap(times_.other);
     cache.AppendAndAttend(
         layer, {.rows = rows, .q = q_.data(), .k = k_.data(), .v = v_.data(), .out = attended_.data()});
     watch.Lap(times_.attention);
-    matrices.attn_output->Run(rows, attended_.data(), branch_.data());
+    Multiply(role, *matrices.attn_output, rows, attended_.data(), branch_.data());
     watch.Lap(times_.dense);
 
     AddAndNorm(rows, residual, vectors.ffn_norm.data());
     watch.Lap(times_.other);
-    matrices.gate_up->Run(rows, normed_.data(), gate_up_.data());
+    Multiply(role, *matrices.gate_up, rows, normed_.data(), gate_up_.data());
     watch.Lap(times_.dense);
     EachRow(rows, [&](int row) {
       const float* gate = gate_up_.data() + static_cast<size_t>(row) * 2 * config_.ffn;
@@ -148,7 +154,7 @@ class TransformerImpl final : public Transformer {
              activated_.data() + static_cast<size_t>(row) * config_.ffn);
     });
     watch.Lap(times_.other);
-    matrices.down->Run(rows, activated_.data(), branch_.data());
+    Multiply(role, *matrices.down, rows, activated_.data(), branch_.data());
     watch.Lap(times_.dense);
     AddInto(branch_.data(), rows * config_.hidden, residual);
     watch.Lap(times_.other);
@@ -159,7 +165,12 @@ class TransformerImpl final : public Transformer {
     Stopwatch watch;
     Norm(rows, residual, weights_.output_norm.data());
     watch.Lap(times_.other);
-    Matrices(role).head->Run(rows, normed_.data(), logits);
+    // What is sampled is worth a decode row's arithmetic, as many rows at a time as there is scratch for.
+    const int most = int8_backend_ && role == RowRole::kPrompt ? options_.max_decode_rows : rows;
+    for (int row = 0; row < rows; row += most) {
+      Matrices(role).head->Run(std::min(most, rows - row), normed_.data() + static_cast<size_t>(row) * config_.hidden,
+                               logits + static_cast<size_t>(row) * config_.vocab);
+    }
     watch.Lap(times_.dense);
   }
 
@@ -169,7 +180,17 @@ class TransformerImpl final : public Transformer {
     return role == RowRole::kDecode ? options_.max_decode_rows : options_.max_prompt_rows;
   }
   const MatrixSet& decode() const { return int8_backend_ ? int8_ : float_; }
-  const MatrixSet& Matrices(RowRole role) const { return role == RowRole::kDecode ? decode() : float_; }
+  const MatrixSet& Matrices(RowRole role) const {
+    return role == RowRole::kDecode || !float_backend_ ? decode() : float_;
+  }
+
+  void Multiply(RowRole role, DenseLayer& layer, int rows, const float* x, float* y) const {
+    if (role == RowRole::kPrompt && !float_backend_) {
+      layer.RunPrompt(rows, x, y);
+    } else {
+      layer.Run(rows, x, y);
+    }
+  }
 
   template <typename Body>
   void EachRow(int rows, const Body& body) const {
@@ -221,7 +242,7 @@ class TransformerImpl final : public Transformer {
   const ModelConfig config_;
   const TransformerOptions options_;
   const RotaryTable rotary_;
-  std::unique_ptr<DenseBackend> float_backend_, int8_backend_;  // int8 only with integer weights
+  std::unique_ptr<DenseBackend> float_backend_, int8_backend_;  // those that a role needs
   MatrixSet float_, int8_;
   Weights weights_;
   TransformerTimes times_;

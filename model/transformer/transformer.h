@@ -19,14 +19,14 @@ namespace stria {
 // Arithmetic goes by role, not by row count (DESIGN §7), so a sequence's tokens never depend on its
 // neighbours.
 enum class RowRole {
-  kPrompt,  // bf16 weights and activations, f32 sums
-  kDecode,  // int8 weights per output channel, two-digit int8 activations per token; or bf16 with weights =
-            // kBf16
+  kPrompt,  // int8 weights and one-digit int8 activations in groups where the machine adds up byte products; else, and
+            // with weights = kBf16, bf16 weights and f32 sums
+  kDecode,  // int8 weights per output channel, two-digit int8 activations per token; or bf16 with kBf16
 };
 
 struct TransformerOptions {
   enum class Weights { kInt8, kBf16 };
-  Weights weights = Weights::kInt8;  // of decode rows
+  Weights weights = Weights::kInt8;
   int threads = 1;                   // OpenMP team, shared with the attention kernels
   int max_decode_rows = 64;          // largest decode batch
   int max_prompt_rows = 512;         // largest prompt chunk

@@ -142,16 +142,20 @@ TEST(Transformer, PromptRowsMatchDoubleInAnyChunks) {
     const RandomCheckpoint checkpoint(config, 2);
     const auto transformer = Make(checkpoint, {.threads = 2, .max_decode_rows = 1, .max_prompt_rows = 40});
     const std::vector<int32_t> tokens = Tokens(3, 40);
-    const std::vector<double> expected = ReferenceLogits(Rounded(checkpoint, Rounding::kBf16), tokens);
+    const bool integers = transformer->arithmetic(RowRole::kPrompt).substr(0, 4) == "int8";
+    const std::vector<double> expected =
+        ReferenceLogits(Rounded(checkpoint, integers ? Rounding::kInt8 : Rounding::kBf16), tokens);
     for (const int chunk : {1, 7, 40}) {
       PlainCache cache(config, 1, PlainCache::Storage::kFloat32);
+      std::vector<float> logits;
       for (int begin = 0; begin < 40; begin += chunk) {
         std::vector<Row> rows;
         for (int t = begin; t < std::min(40, begin + chunk); ++t) rows.push_back({tokens[t], t, 0});
-        const std::vector<float> logits = Step(*transformer, cache, RowRole::kPrompt, rows);
-        // Activations may be rounded to bf16, 2^-9 of each, at every matrix.
-        ASSERT_LT(RelativeError(logits.data(), expected.data() + begin * config.vocab, logits.size()), 0.02);
+        const std::vector<float> of_chunk = Step(*transformer, cache, RowRole::kPrompt, rows);
+        logits.insert(logits.end(), of_chunk.begin(), of_chunk.end());
       }
+      // Activations may be rounded at every matrix, to bf16 or to 8 bits in groups.
+      ASSERT_LT(RelativeError(logits.data(), expected.data(), logits.size()), integers ? 0.05 : 0.02) << chunk;
     }
   }
 }
@@ -224,7 +228,7 @@ TEST(Transformer, ReportsProgressMemoryAndTimes) {
   EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
   EXPECT_NEAR(shares.back(), 1, 1e-9);
   const int64_t per_layer = 60 * (2 * 96 + 2 * 32 + 3 * 92), weights = 3 * per_layer + 211 * 60;
-  EXPECT_GT((*made)->weight_bytes(), static_cast<size_t>(3 * weights));  // at least int8 and bf16
+  EXPECT_GT((*made)->weight_bytes(), static_cast<size_t>(weights));  // a byte each, at least
   EXPECT_GT((*made)->scratch_bytes(), 0u);
   PlainCache cache(config, 1, PlainCache::Storage::kFp16);
   Step(**made, cache, RowRole::kDecode, {{1, 0, 0}});

@@ -58,7 +58,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   AddBytesOption(app, "--pool-bytes", &flags.engine.pool_bytes, "memory for pages, rings and prefill staging (512M, 4GiB)");
   app.add_option("--threads", flags.threads, "threads that compute; 0: as many CPUs as this process may use")->check(CLI::Range(0, 1024));
   app.add_option("--isa", flags.isa, "instruction set of the kernels: best, portable, avx2, avx512, avx512vnni");
-  app.add_option("--weights", flags.weights, "arithmetic of decode rows")->check(CLI::IsMember({"int8", "bf16"}));
+  app.add_option("--weights", flags.weights, "arithmetic of the matrix products")->check(CLI::IsMember({"int8", "bf16"}));
   app.add_option("--max-sequences", flags.engine.max_sequences, "sequences that run at once")->check(CLI::Range(1, 4096));
   app.add_option("--max-context", flags.engine.max_context, "longest sequence in tokens; 0: the model's");
   app.add_option("--prefill-chunk", flags.engine.prefill_chunk, "prompt rows computed at a time")->check(CLI::Range(1, 65536));
