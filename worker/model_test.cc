@@ -128,7 +128,9 @@ TEST_F(ModelTest, ChunksChangeNothingThatCounts) {
       kl += std::exp(first[i] - p_sum) * ((first[i] - p_sum) - (observer.row[i] - q_sum));
     std::printf("chunks of %u: %d of %d pages equal in every byte, KL of the next token %.2g\n", chunk, equal,
                 all, kl);
-    EXPECT_LT(kl, 1e-3);
+    // Chunks of less than a page take the mean of fewer keys off before these are rounded to bfloat16: other last
+    // bits, so no more than the arithmetic's own noise is promised (docs/decisions.md).
+    EXPECT_LT(kl, chunk % 64 == 0 ? 1e-3 : 7e-3);
   }
 }
 
