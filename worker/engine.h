@@ -35,6 +35,7 @@ struct EngineOptions {
   uint32_t max_sequences = 64;              // running at once
   uint32_t max_context = 0;                 // 0: the model's
   uint32_t prefill_chunk = 256;             // prompt rows per (layer, chunk) unit; borders fixed by position
+  double prefill_steps = 2;                 // time of prefill in a turn that decodes too, in undisturbed decode steps
   uint32_t sink_pages = 1;                  // first pages of every sequence stay FP16
   uint64_t prefix_cache_bytes = 0;          // of the pool that shared prefixes may keep; 0: none are shared
   std::string model_fingerprint = "";       // tells one model's prefixes from another's

@@ -10,7 +10,6 @@
 namespace stria {
 namespace {
 
-constexpr double kStepsOfPrefill = 2;         // a turn's prefill takes about so many undisturbed decode steps
 constexpr double kIdlePrefillSeconds = 0.05;  // when nothing decodes: commands are still looked at in between
 constexpr double kLearn = 0.1;                // weight of the newest step in the smoothed duration
 
@@ -42,7 +41,7 @@ void EngineImpl::Prefill() {
       decoding = true;
     }
   }
-  const double budget = decoding ? kStepsOfPrefill * step_seconds_ : kIdlePrefillSeconds;
+  const double budget = decoding ? options_.prefill_steps * step_seconds_ : kIdlePrefillSeconds;
   double spent = 0;
   for (bool first = true; !prompts.empty(); first = false) {  // one unit at least, or prompts would never end
     const size_t next = NextPrompt(prefill_cost_, progress, prefill_units_);

@@ -62,6 +62,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--max-sequences", flags.engine.max_sequences, "sequences that run at once")->check(CLI::Range(1, 4096));
   app.add_option("--max-context", flags.engine.max_context, "longest sequence in tokens; 0: the model's");
   app.add_option("--prefill-chunk", flags.engine.prefill_chunk, "prompt rows computed at a time")->check(CLI::Range(1, 65536));
+  app.add_option("--prefill-steps", flags.engine.prefill_steps, "time that prompts get in a turn beside running streams, in their decode steps")->check(CLI::Range(0.0, 1e6));
   app.add_option("--sink-pages", flags.engine.sink_pages, "first pages of every sequence that stay FP16")->check(CLI::Range(0, 1024));
   app.add_option("--prefix-cache", flags.prefix_cache, "pages of equal prompts are shared")->check(CLI::IsMember({"on", "off"}));
   AddBytesOption(app, "--prefix-cache-bytes", &flags.prefix_cache_bytes, "of the pool that shared prompts may keep; 0: all that nobody needs");
