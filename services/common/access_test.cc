@@ -1,5 +1,7 @@
 #include "services/common/access.h"
 
+#include <cstdlib>
+
 #include "gtest/gtest.h"
 
 namespace stria {
@@ -32,8 +34,56 @@ TEST(TokenTable, SaysWhatIsWrongButNotTheToken) {
   }
   EXPECT_TRUE(TokenTable::Parse("")->empty());
   EXPECT_FALSE(TokenTable::Parse(kAda)->empty());
-  EXPECT_EQ(TokenTable::ReadFile("/no/such/file").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(TokenTable::ReadFile("/dev/null").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TokenTable, ComesFromAFileOrAVariable) {
+  constexpr char kVariable[] = "STRIA_ACCESS_TEST_TOKENS";
+  EXPECT_TRUE(TokenTable::Load("", kVariable)->empty()) << "neither is given";
+  EXPECT_EQ(TokenTable::Load("/no/such/file", kVariable).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(TokenTable::Load("/dev/null", kVariable).status().message(), "/dev/null holds no token");
+  setenv(kVariable, kAda, 1);
+  EXPECT_EQ(TokenTable::Load("", kVariable)->Identify("Bearer 0123456789abcdef")->name, "ada");
+  setenv(kVariable, "# none yet", 1);
+  EXPECT_EQ(TokenTable::Load("", kVariable).status().message(), "STRIA_ACCESS_TEST_TOKENS holds no token");
+  unsetenv(kVariable);
+}
+
+TEST(TokenGuard, LeavesProbesAndMetricsOpenAndNothingElse) {
+  const auto tokens = TokenTable::Parse("operator ada 0123456789abcdef; viewer bob fedcba9876543210");
+  ASSERT_TRUE(tokens.ok());
+  const HttpGuard guard = TokenGuard(*tokens, {"/plan"});
+  const auto code = [&](std::string method, std::string path, std::string authorization) {
+    HttpRequest request;
+    request.method = std::move(method);
+    request.path = std::move(path);
+    request.authorization = std::move(authorization);
+    return guard(request).code();
+  };
+  for (const char* path : {"/health", "/ready", "/live", "/metrics"}) EXPECT_EQ(code("GET", path, ""), absl::StatusCode::kOk) << path;
+  for (const char* path : {"/", "/config", "/metrics/", "//metrics", "/Health", "/debug/sequences", "/nowhere"}) {
+    EXPECT_EQ(code("GET", path, ""), absl::StatusCode::kUnauthenticated) << path;
+    EXPECT_EQ(code("GET", path, "Bearer fedcba9876543210"), absl::StatusCode::kOk) << path;
+    EXPECT_EQ(code("PUT", path, "Bearer fedcba9876543210"), absl::StatusCode::kPermissionDenied) << path;
+    EXPECT_EQ(code("PUT", path, "Bearer 0123456789abcdef"), absl::StatusCode::kOk) << path;
+  }
+  EXPECT_EQ(code("POST", "/plan", "Bearer fedcba9876543210"), absl::StatusCode::kOk) << "reads, though its method writes";
+  EXPECT_EQ(code("POST", "/plan", ""), absl::StatusCode::kUnauthenticated);
+  const TokenTable none;
+  HttpRequest change;
+  change.method = "PUT";
+  change.path = "/config";
+  EXPECT_TRUE(TokenGuard(none)(change).ok());
+}
+
+TEST(CheckHttpBind, OffLoopbackNeedsSecretsOrInsecure) {
+  for (const char* address : {"127.0.0.1", "127.1.2.3", "::1"}) EXPECT_TRUE(CheckHttpBind(address, false, false, "--x").ok()) << address;
+  for (const char* address : {"0.0.0.0", "::", "10.1.2.3"}) {
+    EXPECT_EQ(CheckHttpBind(address, false, false, "--x").code(), absl::StatusCode::kPermissionDenied) << address;
+    EXPECT_TRUE(CheckHttpBind(address, true, false, "--x").ok());
+    EXPECT_TRUE(CheckHttpBind(address, false, true, "--x").ok());
+  }
+  EXPECT_EQ(CheckHttpBind("0.0.0.0", false, false, "--tokens-file").message(), "--bind 0.0.0.0 is off loopback: needs --tokens-file, or --insecure");
+  EXPECT_EQ(CheckHttpBind("localhost", true, true, "--x").code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Secrets that callers show as "Authorization: Bearer SECRET": read from lines of text, kept as digests, compared in constant time.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,15 +45,19 @@ absl::Status ForEachSecretLine(std::string_view text, std::string_view noun,
 // The text of a file. NotFound when it cannot be read.
 absl::StatusOr<std::string> ReadSecretsFile(const std::string& path, std::string_view noun);
 
-// What `parse` makes of a file, errors with its path before them. A file without a secret is InvalidArgument: it would lock everybody
-// out, or let everybody in.
+// What `parse` makes of the file at `path`, or without one of the environment's `variable`, errors with the source before them; an empty
+// table where neither is given. A source without a secret is InvalidArgument: it would lock everybody out, or let everybody in.
 template <typename Table>
-absl::StatusOr<Table> ReadSecretsFile(const std::string& path, std::string_view noun, absl::StatusOr<Table> (*parse)(std::string_view)) {
-  const absl::StatusOr<std::string> text = ReadSecretsFile(path, noun);
+absl::StatusOr<Table> LoadSecrets(const std::string& path, const char* variable, std::string_view noun,
+                                  absl::StatusOr<Table> (*parse)(std::string_view)) {
+  const char* value = path.empty() ? std::getenv(variable) : nullptr;
+  if (path.empty() && value == nullptr) return Table();
+  const absl::StatusOr<std::string> text = path.empty() ? absl::StatusOr<std::string>(value) : ReadSecretsFile(path, noun);
   if (!text.ok()) return text.status();
+  const std::string source = path.empty() ? variable : path;
   absl::StatusOr<Table> table = parse(*text);
-  if (!table.ok()) return absl::InvalidArgumentError(path + ": " + std::string(table.status().message()));
-  if (table->empty()) return absl::InvalidArgumentError(path + " holds no " + std::string(noun));
+  if (!table.ok()) return absl::InvalidArgumentError(source + ": " + std::string(table.status().message()));
+  if (table->empty()) return absl::InvalidArgumentError(source + " holds no " + std::string(noun));
   return table;
 }
 

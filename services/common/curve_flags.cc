@@ -64,7 +64,7 @@ void AddCurveClientFlags(CLI::App& app, CurveFlags* flags) {
   AddKeyFlag(app, flags);
   app.add_option("--curve-servers-file", flags->peers_file,
                  absl::StrCat("public CURVE keys of the scheduler and the controller, lines NAME KEY; or in the variable ", kCurveServersVariable));
-  app.add_flag("--insecure", flags->insecure, "dial scheduler and controller off loopback over plain sockets");
+  app.add_flag("--insecure", flags->insecure, "off loopback, dial scheduler and controller over plain sockets, and serve HTTP without tokens");
 }
 
 absl::StatusOr<BusSecurity> CurveSetup::Client(const std::string& name, bool insecure) const {

@@ -1,7 +1,6 @@
 // The controller process: workers' telemetry and hellos in, tier vectors out, an HTTP API for operators. One thread.
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,7 +10,6 @@
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
@@ -70,23 +68,6 @@ void AddFlags(CLI::App& app, Flags* flags) {
   AddCurveServerFlags(app, &flags->curve);
 }
 
-absl::StatusOr<TokenTable> ReadTokens(const Flags& flags) {
-  if (!flags.tokens_file.empty()) return TokenTable::ReadFile(flags.tokens_file);
-  const char* text = std::getenv(kTokensVariable);
-  absl::StatusOr<TokenTable> tokens = TokenTable::Parse(text == nullptr ? "" : text);
-  if (!tokens.ok()) return absl::InvalidArgumentError(absl::StrCat(kTokensVariable, ": ", std::string(tokens.status().message())));
-  return tokens;
-}
-
-// Without tokens, whoever reaches the admin API can change settings: it then stays on this machine unless the operator says otherwise.
-absl::Status CheckBind(const Flags& flags, const TokenTable& tokens) {
-  boost::system::error_code error;
-  const auto address = boost::asio::ip::make_address(flags.bind, error);
-  if (error) return absl::InvalidArgumentError(absl::StrCat("--bind ", flags.bind, ": not an IP address"));
-  if (address.is_loopback() || flags.insecure || !tokens.empty()) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("--bind ", flags.bind, " is off loopback: needs --tokens-file, or --insecure"));
-}
-
 // The line that an operator reads when the state file is damaged says what to do.
 absl::StatusOr<OpenedStore> OpenState(const Flags& flags) {
   absl::StatusOr<OpenedStore> opened =
@@ -134,8 +115,8 @@ class Pulse {
 };
 
 absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
-  STRIA_ASSIGN_OR_RETURN(const TokenTable tokens, ReadTokens(flags));
-  STRIA_RETURN_IF_ERROR(CheckBind(flags, tokens));
+  STRIA_ASSIGN_OR_RETURN(const TokenTable tokens, TokenTable::Load(flags.tokens_file, kTokensVariable));
+  STRIA_RETURN_IF_ERROR(CheckHttpBind(flags.bind, !tokens.empty(), flags.insecure, "--tokens-file"));
   std::vector<Calibration> calibrations;
   for (const std::string& path : flags.calibrations) {
     STRIA_ASSIGN_OR_RETURN(calibrations.emplace_back(), ReadCalibration(path));

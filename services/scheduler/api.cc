@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/random.h"
 #include "model/tokenizer/utf8.h"
+#include "services/common/access.h"
 #include "services/scheduler/score.h"
 #include "services/scheduler/status_json.h"
 
@@ -59,12 +60,8 @@ void Api::RouteWork(HttpServer& server, const char* path, Handler handler) {
   });
 }
 
-// Probes and metrics are open: they hold no user's data, and what reads them seldom holds a key.
 absl::Status Api::Guard(const HttpRequest& request) const {
-  for (const char* open : {"/health", "/ready", "/live", "/metrics"}) {
-    if (request.path == open) return absl::OkStatus();
-  }
-  return context_.keys.TenantOf(request.authorization).status();
+  return IsOpenPath(request.path) ? absl::OkStatus() : context_.keys.TenantOf(request.authorization).status();
 }
 
 // Guarded, so the key is a known one.

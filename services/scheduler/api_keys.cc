@@ -26,7 +26,7 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
   return keys;
 }
 
-absl::StatusOr<ApiKeys> ApiKeys::ReadFile(const std::string& path) { return ReadSecretsFile<ApiKeys>(path, kNoun, &ApiKeys::Parse); }
+absl::StatusOr<ApiKeys> ApiKeys::Load(const std::string& path, const char* variable) { return LoadSecrets<ApiKeys>(path, variable, kNoun, &ApiKeys::Parse); }
 
 absl::StatusOr<std::string> ApiKeys::TenantOf(std::string_view authorization) const {
   if (empty()) return std::string();

@@ -16,8 +16,8 @@ class ApiKeys {
   // One key a line (ForEachSecretLine): NAME KEY [SHARE], the share a positive number, 1 if absent. Names may repeat: two keys of one
   // tenant, the last share counts. InvalidArgument names the line and what is wrong with it, never the key.
   static absl::StatusOr<ApiKeys> Parse(std::string_view text);
-  // A file without a key is an error: it would lock everybody out, or let everybody in.
-  static absl::StatusOr<ApiKeys> ReadFile(const std::string& path);
+  // LoadSecrets of the file at `path` or of the environment's `variable`.
+  static absl::StatusOr<ApiKeys> Load(const std::string& path, const char* variable);
 
   // Without keys everybody may call.
   bool empty() const { return secrets_.empty(); }

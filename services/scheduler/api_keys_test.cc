@@ -47,11 +47,11 @@ TEST(ApiKeys, ErrorsNameTheLineAndNeverTheKey) {
 
 TEST(ApiKeys, FilesThatHoldNoneAreRefused) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/keys";
-  EXPECT_EQ(ApiKeys::ReadFile(path).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ApiKeys::Load(path, "STRIA_NO_SUCH_KEYS").status().code(), absl::StatusCode::kNotFound);
   std::ofstream(path) << "# none yet\n";
-  EXPECT_EQ(ApiKeys::ReadFile(path).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ApiKeys::Load(path, "STRIA_NO_SUCH_KEYS").status().code(), absl::StatusCode::kInvalidArgument);
   std::ofstream(path) << kKeys;
-  EXPECT_TRUE(ApiKeys::ReadFile(path).ok());
+  EXPECT_TRUE(ApiKeys::Load(path, "STRIA_NO_SUCH_KEYS").ok());
 }
 
 }  // namespace

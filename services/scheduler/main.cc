@@ -1,7 +1,6 @@
 // The scheduler process: OpenAI's HTTP API in front, workers behind, the brain between. One thread.
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include "model/gguf/tokenizer_spec_gguf.h"
 #include "model/tokenizer/chat_template.h"
 #include "model/tokenizer/tokenizer.h"
+#include "services/common/access.h"
 #include "services/common/bus.h"
 #include "services/common/config.h"
 #include "services/common/curve_flags.h"
@@ -32,6 +32,8 @@
 
 namespace stria {
 namespace {
+
+constexpr char kApiKeysVariable[] = "STRIA_API_KEYS";
 
 struct Flags {
   std::string model, model_name;
@@ -52,12 +54,12 @@ void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--http-port", flags->http_port, "0: the kernel chooses")->capture_default_str();
   app.add_option("--workers-bind", flags->workers_bind, "address of the workers' socket")->capture_default_str();
   app.add_option("--workers-port", flags->workers_port, "0: the kernel chooses")->capture_default_str();
-  app.add_flag("--insecure", flags->insecure, "allow plain sockets for workers off loopback");
+  app.add_flag("--insecure", flags->insecure, "allow plain sockets for workers, and an API without keys, off loopback");
   app.add_option("--queue-limit", flags->queue_limit, "sequences that may wait; then 429")->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--queue-limit-per-key", flags->queue_limit_per_key, "of one API key; 0: half of the queue, all of it without keys")->capture_default_str()->check(CLI::Range(0, 1000000));
   app.add_option("--queue-timeout", flags->queue_timeout, "seconds that a sequence waits, where the request names none; then 503")->capture_default_str()->check(CLI::Range(0.1, 86400.0));
   app.add_option("--deadline", flags->deadline, "seconds from a request's arrival to its end, where it names none; then 504; 0: none")->capture_default_str()->check(CLI::Range(0.0, 86400.0));
-  app.add_option("--api-keys-file", flags->api_keys_file, "clients must send one of its keys, a line each: NAME KEY [SHARE]; or in the variable STRIA_API_KEYS");
+  app.add_option("--api-keys-file", flags->api_keys_file, absl::StrCat("clients must send one of its keys, a line each: NAME KEY [SHARE]; or in the variable ", kApiKeysVariable));
   app.add_option("--worker-timeout", flags->worker_timeout, "seconds of silence; then a worker is lost (one whose connection is gone: after 2)")->capture_default_str()->check(CLI::Range(0.5, 3600.0));
   app.add_option("--assumed-length", flags->assumed_new_tokens, "tokens planned for where a request gives no limit")->capture_default_str()->check(CLI::Range(1, 1000000));
   app.add_option("--drain-seconds", flags->drain_seconds, "after SIGTERM, for streams to end")->capture_default_str()->check(CLI::Range(0.0, 86400.0));
@@ -71,15 +73,6 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& path
   STRIA_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   STRIA_ASSIGN_OR_RETURN(TokenizerSpec spec, MakeTokenizerSpec(file));
   return Tokenizer::Create(std::move(spec));
-}
-
-absl::StatusOr<ApiKeys> LoadKeys(const std::string& path) {
-  if (!path.empty()) return ApiKeys::ReadFile(path);
-  const char* variable = std::getenv("STRIA_API_KEYS");
-  if (variable == nullptr) return ApiKeys();
-  STRIA_ASSIGN_OR_RETURN(ApiKeys keys, ApiKeys::Parse(variable));
-  if (keys.empty()) return absl::InvalidArgumentError("STRIA_API_KEYS holds no API key");
-  return keys;
 }
 
 // After SIGTERM: leaves as soon as nothing is being answered, or at the deadline.
@@ -120,13 +113,14 @@ class Drain {
 };
 
 absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
+  STRIA_ASSIGN_OR_RETURN(const ApiKeys keys, ApiKeys::Load(flags.api_keys_file, kApiKeysVariable));
+  STRIA_RETURN_IF_ERROR(CheckHttpBind(flags.bind, !keys.empty(), flags.insecure, "--api-keys-file"));
   STRIA_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(flags.model));
   std::optional<ChatTemplate> chat_template;
   if (!tokenizer->chat_template().empty()) {
     STRIA_ASSIGN_OR_RETURN(chat_template, ChatTemplate::Create(*tokenizer));
   }
 
-  STRIA_ASSIGN_OR_RETURN(const ApiKeys keys, LoadKeys(flags.api_keys_file));
   STRIA_ASSIGN_OR_RETURN(const CurveSetup curve, LoadCurveServer(flags.curve));
   RaiseFileLimit();
   BusContext bus(curve.peers);

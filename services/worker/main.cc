@@ -13,6 +13,7 @@
 #include "kernels/target.h"
 #include "model/gguf/gguf_checkpoint.h"
 #include "model/transformer/transformer.h"
+#include "services/common/access.h"
 #include "services/common/bus.h"
 #include "services/common/config.h"
 #include "services/common/curve_flags.h"
@@ -29,12 +30,14 @@ namespace {
 // No turn of a sound engine takes as long; then the process calls itself dead, so that it is restarted.
 constexpr Duration kHungStep = std::chrono::minutes(2);
 
+constexpr char kTokensVariable[] = "STRIA_WORKER_TOKENS";
+
 struct Flags {
   std::string model, model_name, name;
   std::string scheduler = "tcp://127.0.0.1:5555";
   std::string telemetry = "tcp://127.0.0.1:5556";
   std::string tiers = "tcp://127.0.0.1:5557";
-  std::string http_address = "127.0.0.1";
+  std::string bind = "127.0.0.1", tokens_file;
   uint16_t http_port = 8002;
   std::string isa = "best", weights = "int8";
   int threads = 0;
@@ -53,8 +56,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--scheduler", flags.scheduler, "the scheduler's sequences socket");
   app.add_option("--controller-telemetry", flags.telemetry, "the controller's telemetry socket");
   app.add_option("--controller-tiers", flags.tiers, "the controller's tiers socket");
-  app.add_option("--http-address", flags.http_address, "where HTTP listens");
+  app.add_option("--bind", flags.bind, "address of HTTP");
   app.add_option("--http-port", flags.http_port, "0: the kernel chooses");
+  app.add_option("--tokens-file", flags.tokens_file,
+                 absl::StrCat("who may read HTTP beyond probes and metrics: lines ROLE NAME TOKEN, as the controller's; or in the variable ", kTokensVariable));
   AddBytesOption(app, "--pool-bytes", &flags.engine.pool_bytes, "memory for pages, rings and prefill staging (512M, 4GiB)");
   app.add_option("--threads", flags.threads, "threads that compute; 0: as many CPUs as this process may use")->check(CLI::Range(0, 1024));
   app.add_option("--isa", flags.isa, "instruction set of the kernels: best, portable, avx2, avx512, avx512vnni");
@@ -131,7 +136,9 @@ absl::Status Serve(Flags flags, const std::string& config_json, const Logger& lo
   std::atomic<WorkerLoop*> running = nullptr;
   std::atomic<WorkerHttp*> phases = nullptr;
   WorkerHttp::Options http_options;
-  http_options.server.address = flags.http_address;
+  STRIA_ASSIGN_OR_RETURN(http_options.tokens, TokenTable::Load(flags.tokens_file, kTokensVariable));
+  STRIA_RETURN_IF_ERROR(CheckHttpBind(flags.bind, !http_options.tokens.empty(), flags.curve.insecure, "--tokens-file"));
+  http_options.server.address = flags.bind;
   http_options.server.port = flags.http_port;
   http_options.config_json = config_json;
   http_options.on_stop = [&] {
@@ -147,7 +154,7 @@ absl::Status Serve(Flags flags, const std::string& config_json, const Logger& lo
   identity.incarnation = NewIncarnation();
   identity.name = flags.name.empty() ? absl::StrCat(HostName(), "-", http->port()) : flags.name;
   identity.model_name = flags.model_name.empty() ? std::filesystem::path(flags.model).stem().string() : flags.model_name;
-  identity.http = absl::StrCat(flags.http_address, ":", http->port());
+  identity.http = absl::StrCat(flags.bind, ":", http->port());
   BusContext context;
   STRIA_ASSIGN_OR_RETURN(Sockets sockets, Sockets::Open(context, flags, identity));
 

@@ -30,9 +30,10 @@ struct Handover {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerHttp>> WorkerHttp::Start(Options options, const Metrics& metrics, LoopTasks& tasks) {
-  std::unique_ptr<WorkerHttp> http(new WorkerHttp(tasks));
+  std::unique_ptr<WorkerHttp> http(new WorkerHttp(std::move(options.tokens), tasks));
   STRIA_ASSIGN_OR_RETURN(http->server_, HttpServer::Create(http->io_, options.server));
   WorkerHttp* self = http.get();
+  http->server_->SetGuard(TokenGuard(http->tokens_));
   ServiceRoutes routes;
   routes.metrics = &metrics;
   routes.config_json = std::move(options.config_json);

@@ -237,6 +237,25 @@ TEST_F(WorkerLoopTest, ALoopThatHangsIsNotAlive) {
   EXPECT_EQ(client.Get("/health")->status, 503);
 }
 
+TEST_F(WorkerLoopTest, WithTokensOnlyProbesAndMetricsAreOpen) {
+  WorkerHttp::Options options;
+  options.tokens = *TokenTable::Parse("viewer bob fedcba9876543210");
+  options.on_stop = [] {};
+  auto http = WorkerHttp::Start(std::move(options), metrics_, tasks_);
+  ASSERT_TRUE(http.ok()) << http.status();
+  HttpClient client("127.0.0.1", (*http)->port(), 20);
+  int guarded = 0;
+  for (const auto& [method, path] : (*http)->Routes()) {
+    const bool open = path == "/health" || path == "/ready" || path == "/metrics";
+    const int without = client.Request(method, path, "")->status;
+    EXPECT_EQ(without == 401, !open) << path << " says " << without;
+    EXPECT_EQ(client.Request(method, path, "", {{"Authorization", "Bearer fedcba987654321"}})->status == 401, !open) << path;
+    EXPECT_NE(client.Request(method, path, "", {{"Authorization", "Bearer fedcba9876543210"}})->status, 401) << path;
+    guarded += !open;
+  }
+  EXPECT_EQ(guarded, 2) << "/config and /debug/sequences";
+}
+
 TEST_F(WorkerLoopTest, HttpLooksIntoTheEngineThroughTheLoop) {
   WorkerHttp::Options options;
   options.config_json = "{\"a\":1}";
