@@ -1,6 +1,5 @@
 // Seeded mutations of kept requests: whatever a body holds, each reader takes it or says what is wrong, never a crash. An input that
 // once broke something is added to testdata/requests.txt, a line each. STRIA_FUZZ_ROUNDS makes it longer.
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -9,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/fuzz.h"
 #include "base/random.h"
 #include "services/common/http_error.h"
 #include "services/scheduler/api_request.h"
@@ -100,8 +100,7 @@ TEST(ApiFuzz, AnyBodyIsTakenOrRefusedByName) {
   std::vector<std::string> corpus;
   for (std::string line; std::getline(file, line);) corpus.push_back(line);
   ASSERT_GE(corpus.size(), 14u);
-  const char* asked = std::getenv("STRIA_FUZZ_ROUNDS");
-  const uint64_t rounds = asked != nullptr ? std::strtoull(asked, nullptr, 10) : kRounds;
+  const uint64_t rounds = FuzzRounds(kRounds);
   Mutator mutator(corpus, 20261);
   Tally chat, completion, score, tokenize, detokenize;
   for (uint64_t round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
