@@ -12,7 +12,7 @@
 
 namespace stria {
 
-class FakeTransformer final : public Transformer {
+class FakeTransformer : public Transformer {
  public:
   struct Shape {
     int layers = 3, heads = 4, kv_heads = 2, head_dim = 16, vocab = 61, context = 4096;
