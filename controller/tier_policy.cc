@@ -8,8 +8,8 @@ namespace {
 constexpr double kGuardFactor = 4;
 
 Width Guard(Occasion occasion, Width now, const SmoothedReadings& readings, double tau) {
-  const Width wanted = NarrowestWidth(
-      0, [&](size_t i) { return readings[i].valid() && readings[i].value() <= kGuardFactor * tau; });
+  if (!readings[0].valid()) return now;
+  const Width wanted = NarrowestWidth(0, [&](size_t i) { return readings[i].value() <= kGuardFactor * tau; });
   return occasion == Occasion::kSettingsStale ? Wider(now, wanted) : wanted;
 }
 

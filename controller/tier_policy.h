@@ -56,8 +56,8 @@ std::unique_ptr<TierPolicy> MakeTierPolicy();
 // A layer's calibrated canary reading in the unit of today's readings (index into kReadingWidths).
 double CalibratedReading(const Calibration& calibration, const Settings& settings, size_t layer, size_t width);
 
-// The guard width of one kind under all policies: the narrowest with EMA ≤ 4·τ, FP16 before the first reading. Old evidence may
-// widen it, never narrow it.
+// The guard width of one kind under all policies: the narrowest with EMA ≤ 4·τ, INT2 (nothing is widened) before the first reading.
+// Old evidence may widen it, never narrow it.
 void UpdateGuards(const Settings& settings, Occasion occasion, LayerState& layer);
 
 }  // namespace stria

@@ -24,6 +24,7 @@ struct CachePlan {
   bool follow_tiers = true;         // `auto`: widths come from the tier vector, `layers` is empty
   std::vector<LayerAction> layers;  // otherwise one per layer
   uint32_t keep_tokens = 0;         // of the prompt, after eviction; 0: all
+  bool widen = false;               // guarded: pages are sealed at the wider of `layers` and the tier vector's guard width
 
   // Whether a layer has a cache of its own; one that inherits reads its anchor's.
   bool Holds(size_t layer) const { return follow_tiers || layers[layer].kind != LayerAction::Kind::kInherit; }

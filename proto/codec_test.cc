@@ -37,6 +37,7 @@ StartSequence ExampleStart() {
       {.kind = LayerAction::Kind::kLatent, .keys = Width::kFp16, .values = Width::kFp16, .rank = 96, .latent = Width::kInt4},
       {.kind = LayerAction::Kind::kInherit, .keys = Width::kFp16, .values = Width::kFp16, .rank = 0, .latent = Width::kFp16}};
   start.plan.keep_tokens = 384;
+  start.plan.widen = true;
   return start;
 }
 
@@ -56,7 +57,7 @@ StepOutputs ExampleOutputs() {
   ended.first_index = 8;
   ended.finish = FinishReason::kError;
   ended.message = std::string(1000, 'x') + "\xff";
-  ended.kv = {.bytes = 1000, .tokens = 65, .payload_bits = 4.5, .bits_per_element = 5, .fp16_bytes = 4000, .cached_tokens = 64};
+  ended.kv = {.bytes = 1000, .tokens = 65, .payload_bits = 4.5, .bits_per_element = 5, .fp16_bytes = 4000, .cached_tokens = 64, .guard_bits = 0.5};
   return step;
 }
 
@@ -120,6 +121,7 @@ WorkerStatus ExampleStatus() {
   status.epoch = 8;
   status.key_bits = {2, 4, 8, 16};
   status.value_bits = {16, 8, 4, 2};
+  status.guard_bits = {2, 2, 8, 4};
   status.draining = true;
   status.idle_bytes = 77;
   status.shared_bytes = 55;
@@ -198,6 +200,7 @@ TEST(SequenceCodec, OutputsRoundTrip) {
   EXPECT_EQ(ended.kv.bits_per_element, 5);
   EXPECT_EQ(ended.kv.fp16_bytes, 4000u);
   EXPECT_EQ(ended.kv.cached_tokens, 64u);
+  EXPECT_EQ(ended.kv.guard_bits, 0.5);
 }
 
 TEST(SequenceCodec, HelloAndStatusRoundTrip) {
@@ -230,6 +233,7 @@ TEST(SequenceCodec, HelloAndStatusRoundTrip) {
   EXPECT_EQ(s.epoch, 8u);
   EXPECT_EQ(s.key_bits, ExampleStatus().key_bits);
   EXPECT_EQ(s.value_bits, ExampleStatus().value_bits);
+  EXPECT_EQ(s.guard_bits, ExampleStatus().guard_bits);
   EXPECT_TRUE(s.draining);
   EXPECT_EQ(s.idle_bytes, 77u);
   EXPECT_EQ(s.shared_bytes, 55u);
@@ -318,6 +322,9 @@ TEST(Codec, RefusesWhatIsOutOfRange) {
   status = ExampleStatus();
   status.value_bits.pop_back();
   EXPECT_EQ(message(DecodeToScheduler(Encode(status))), "WorkerStatus.value_bits is 3 layers, keys 4");
+  status = ExampleStatus();
+  status.guard_bits.pop_back();
+  EXPECT_EQ(message(DecodeToScheduler(Encode(status))), "WorkerStatus.guard_bits is 3 layers, keys 4");
 
   CanaryFrame frame = ExampleFrame();
   frame.rank = 3;

@@ -95,6 +95,7 @@ absl::StatusOr<ToWorker> Decode(const wire::StartSequence& from) {
       STRIA_RETURN_IF_ERROR(FromWire(*layer, start.plan.layers.emplace_back()));
     }
   }
+  start.plan.widen = from.widen();
   start.share_prefix = from.share_prefix();
   STRIA_RETURN_IF_ERROR(CopyText("StartSequence.cache_salt", from.cache_salt(), start.cache_salt));
   return start;
@@ -148,11 +149,15 @@ absl::StatusOr<ToScheduler> Decode(const wire::WorkerStatus& from) {
   status.epoch = from.epoch();
   status.key_bits = CopyNumbers(from.key_bits());
   status.value_bits = CopyNumbers(from.value_bits());
+  status.guard_bits = CopyNumbers(from.guard_bits());
   STRIA_RETURN_IF_ERROR(internal::CheckLayers("WorkerStatus.key_bits", status.key_bits.size()));
   if (status.key_bits.size() != status.value_bits.size()) {
     return Refuse("WorkerStatus.value_bits", absl::StrCat(status.value_bits.size(), " layers, keys ", status.key_bits.size()));
   }
-  for (const auto* bits : {&status.key_bits, &status.value_bits}) {
+  if (!status.guard_bits.empty() && status.guard_bits.size() != status.key_bits.size()) {
+    return Refuse("WorkerStatus.guard_bits", absl::StrCat(status.guard_bits.size(), " layers, keys ", status.key_bits.size()));
+  }
+  for (const auto* bits : {&status.key_bits, &status.value_bits, &status.guard_bits}) {
     for (uint8_t b : *bits) {
       if (!IsWidth(b)) return Refuse("WorkerStatus width", absl::StrCat(b, " bits"));
     }
@@ -197,7 +202,8 @@ absl::Status FromWire(const wire::SequenceOutput& from, size_t& budget, Sequence
   if (const wire::KvUsage* kv = from.kv()) {
     if (!std::isfinite(kv->payload_bits())) return Refuse("KvUsage.payload_bits", kv->payload_bits());
     if (!std::isfinite(kv->bits_per_element())) return Refuse("KvUsage.bits_per_element", kv->bits_per_element());
-    to.kv = {kv->bytes(), kv->tokens(), kv->payload_bits(), kv->bits_per_element(), kv->fp16_bytes(), kv->cached_tokens()};
+    if (!std::isfinite(from.guard_bits())) return Refuse("SequenceOutput.guard_bits", from.guard_bits());
+    to.kv = {kv->bytes(), kv->tokens(), kv->payload_bits(), kv->bits_per_element(), kv->fp16_bytes(), kv->cached_tokens(), from.guard_bits()};
   }
   to.epoch = from.epoch();
   return absl::OkStatus();
@@ -235,7 +241,8 @@ flatbuffers::Offset<wire::SequenceOutput> ToWire(flatbuffers::FlatBufferBuilder&
                          from.kv.cached_tokens);
   return wire::CreateSequenceOutput(builder, &name, from.first_index, tokens_offset, counts_offset, top_offset,
                                     static_cast<uint8_t>(from.finish), message_offset,
-                                    from.finish == FinishReason::kNone ? nullptr : &kv, from.epoch);
+                                    from.finish == FinishReason::kNone ? nullptr : &kv, from.epoch,
+                                    from.finish == FinishReason::kNone ? 0 : from.kv.guard_bits);
 }
 
 }  // namespace
@@ -261,7 +268,7 @@ std::string Encode(const StartSequence& start) {
   const auto salt = start.cache_salt.empty() ? 0 : builder.CreateString(start.cache_salt);
   return FinishSequence(builder, wire::CreateStartSequence(builder, &name, prompt, start.delivered, start.max_new_tokens, stop,
                                                            forced, sampling, start.plan.follow_tiers, plan, start.priority,
-                                                           start.plan.keep_tokens, start.share_prefix, salt));
+                                                           start.plan.keep_tokens, start.share_prefix, salt, start.plan.widen));
 }
 
 std::string Encode(const CancelSequence& cancel) {
@@ -299,7 +306,7 @@ std::string Encode(const WorkerStatus& status) {
                                         status.pool_bytes, status.used_bytes, status.staging_bytes, status.running,
                                         status.prefilling, status.epoch, builder.CreateVector(status.key_bits),
                                         builder.CreateVector(status.value_bits), status.draining, status.idle_bytes,
-                                        status.shared_bytes));
+                                        status.shared_bytes, builder.CreateVector(status.guard_bits)));
 }
 
 std::string Encode(const StepOutputs& step) {

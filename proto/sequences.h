@@ -81,6 +81,7 @@ struct KvUsage {
   double bits_per_element = 16;  // bytes · 8 / stored elements: layers that inherit store none
   uint64_t fp16_bytes = 0;  // the whole context at FP16 in every layer, evicted tokens too, nothing else
   uint64_t cached_tokens = 0;  // of the prompt, not computed because their pages were there
+  double guard_bits = 0;       // of payload_bits, what a widened plan did not ask for
 };
 
 // New tokens of one sequence, and its end.
@@ -137,6 +138,7 @@ struct WorkerStatus {
   uint32_t running = 0, prefilling = 0;
   uint64_t epoch = 0;
   std::vector<uint8_t> key_bits, value_bits;  // per layer, in force
+  std::vector<uint8_t> guard_bits;            // per layer: what widened plans are widened to; empty: nothing
   bool draining = false;
 };
 

@@ -12,8 +12,9 @@ namespace stria {
 struct LayerTier {
   Width keys = Width::kFp16;    // of pages sealed from now on
   Width values = Width::kFp16;
-  Width guard_plain = Width::kFp16;   // narrowest width with EMA ≤ 4·τ, for requests whose plan may be widened
-  Width guard_latent = Width::kFp16;
+  // Narrowest width with EMA ≤ 4·τ, for requests whose plan may be widened; INT2, which widens nothing, before the first reading.
+  Width guard_plain = Width::kInt2;
+  Width guard_latent = Width::kInt2;
   friend bool operator==(const LayerTier&, const LayerTier&) = default;
 };
 

@@ -18,8 +18,8 @@ int IndexOf(Width width) {
   return 3;
 }
 
-Width WidthInForce(const std::vector<uint8_t>& bits, size_t layer) {
-  return layer < bits.size() && IsWidth(bits[layer]) ? static_cast<Width>(bits[layer]) : Width::kFp16;
+Width WidthInForce(const std::vector<uint8_t>& bits, size_t layer, Width otherwise) {
+  return layer < bits.size() && IsWidth(bits[layer]) ? static_cast<Width>(bits[layer]) : otherwise;
 }
 
 }  // namespace
@@ -28,17 +28,21 @@ std::vector<LayerWidths> WidthsOf(const CachePlan& plan, const WorkerHello& work
   std::vector<LayerWidths> widths(worker.layers.size());
   for (size_t layer = 0; layer < widths.size(); ++layer) {
     if (plan.follow_tiers) {
-      widths[layer] = {WidthInForce(status.key_bits, layer), WidthInForce(status.value_bits, layer)};
+      widths[layer] = {WidthInForce(status.key_bits, layer, Width::kFp16), WidthInForce(status.value_bits, layer, Width::kFp16)};
     } else if (layer < plan.layers.size() && plan.layers[layer].kind != LayerAction::Kind::kLatent) {
-      widths[layer] = {plan.layers[layer].keys, plan.layers[layer].values, plan.Holds(layer)};
+      const Width guard = plan.widen ? WidthInForce(status.guard_bits, layer, Width::kInt2) : Width::kInt2;
+      widths[layer] = {Wider(plan.layers[layer].keys, guard), Wider(plan.layers[layer].values, guard), plan.Holds(layer)};
     }
   }
   return widths;
 }
 
 std::vector<LayerWidths> WidestWidthsOf(const CachePlan& plan, const WorkerHello& worker) {
-  if (plan.follow_tiers) return std::vector<LayerWidths>(worker.layers.size());
-  return WidthsOf(plan, worker, WorkerStatus{});
+  std::vector<LayerWidths> widths(worker.layers.size());
+  if (plan.follow_tiers) return widths;
+  if (!plan.widen) return WidthsOf(plan, worker, WorkerStatus{});
+  for (size_t layer = 0; layer < std::min(widths.size(), plan.layers.size()); ++layer) widths[layer].holds = plan.Holds(layer);
+  return widths;
 }
 
 std::vector<LayerWidths> NarrowestWidthsOf(const CachePlan& plan, const WorkerHello& worker) {

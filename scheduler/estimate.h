@@ -19,13 +19,13 @@ struct LayerWidths {
 };
 
 // The widths at which a plan's pages are sealed: the tier vector in force for `auto` (FP16 before the first status), the
-// plan's own otherwise. Latents are counted as FP16.
+// plan's own otherwise, widened to the guard widths in force where it may be. Latents are counted as FP16.
 std::vector<LayerWidths> WidthsOf(const CachePlan& plan, const WorkerHello& worker, const WorkerStatus& status);
 
-// The same when no tier vector, now or later, could make it more: `auto` at FP16.
+// The same when no tier vector, now or later, could make it more: `auto` and widened plans at FP16.
 std::vector<LayerWidths> WidestWidthsOf(const CachePlan& plan, const WorkerHello& worker);
 
-// The same when every tier vector may come to be: `auto` at INT2.
+// The same when every tier vector may come to be: `auto` at INT2, widened plans at their own widths.
 std::vector<LayerWidths> NarrowestWidthsOf(const CachePlan& plan, const WorkerHello& worker);
 
 // Pages and rings of one sequence with `tokens` tokens in its cache. A page is there once its 64 tokens are; until then they

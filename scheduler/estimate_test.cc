@@ -152,5 +152,25 @@ TEST(Estimate, FixedPlansTakeTheirOwn) {
   EXPECT_EQ(WidestWidthsOf(plan, hello), All(Width::kInt4, Width::kInt2));
 }
 
+TEST(Estimate, AWidenedPlanIsReservedForAtTheGuardInForce) {
+  const WorkerHello hello = TwoLayers();
+  CachePlan plan;
+  plan.follow_tiers = false;
+  plan.layers.resize(2);
+  for (LayerAction& action : plan.layers) action.keys = action.values = Width::kInt4;
+  WorkerStatus status;
+  status.key_bits = status.value_bits = {2, 2};
+  status.guard_bits = {8, 2};
+  EXPECT_EQ(WidthsOf(plan, hello, status), All(Width::kInt4, Width::kInt4)) << "not guarded";
+  plan.widen = true;
+  EXPECT_EQ(WidthsOf(plan, hello, status), (std::vector<LayerWidths>{{Width::kInt8, Width::kInt8}, {Width::kInt4, Width::kInt4}}));
+  EXPECT_EQ(WidthsOf(plan, hello, {}), All(Width::kInt4, Width::kInt4)) << "nothing was measured yet";
+  EXPECT_EQ(NarrowestWidthsOf(plan, hello), All(Width::kInt4, Width::kInt4));
+  EXPECT_EQ(WidestWidthsOf(plan, hello), All(Width::kFp16, Width::kFp16));
+  plan.layers[1].kind = LayerAction::Kind::kInherit;
+  EXPECT_FALSE(WidestWidthsOf(plan, hello)[1].holds);
+  EXPECT_TRUE(WidestWidthsOf(plan, hello)[0].holds);
+}
+
 }  // namespace
 }  // namespace stria

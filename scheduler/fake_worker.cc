@@ -37,6 +37,7 @@ WorkerStatus FakeWorker::Status() const {
   status.running = static_cast<uint32_t>(running_.size());
   status.key_bits.assign(options_.layers, static_cast<uint8_t>(Bits(tier_)));
   status.value_bits = status.key_bits;
+  status.guard_bits.assign(options_.layers, static_cast<uint8_t>(Bits(guard_)));
   status.draining = draining_;
   return status;
 }

@@ -43,6 +43,7 @@ class FakeWorker {
   void HandOver();
 
   void SetTiers(Width width) { tier_ = width; }
+  void SetGuard(Width width) { guard_ = width; }
   uint64_t used_bytes() const;
   size_t sequences() const { return running_.size(); }
   size_t remembered() const { return log_.size(); }  // sequences whose end is not acknowledged
@@ -76,7 +77,7 @@ class FakeWorker {
   MemoryDemand Held() const;
 
   FakeWorkerOptions options_;
-  Width tier_ = Width::kFp16;
+  Width tier_ = Width::kFp16, guard_ = Width::kInt2;
   bool draining_ = false;
   uint64_t scheduler_ = 0;
   std::map<SequenceName, Running> running_;

@@ -14,6 +14,9 @@ absl::Status Fleet::Judge(const WorkerHello& hello) const {
     return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": its model has ", hello.vocab,
                                                    " tokens, the scheduler's tokenizer has ", vocab_));
   }
+  if (!model_.empty() && hello.model != model_) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", hello.worker, ": serves model ", hello.model, ", the pack is for ", model_));
+  }
   for (const auto& [name, other] : workers_) {
     if (name == hello.worker && hello.incarnation < other.hello.incarnation) {
       return absl::InvalidArgumentError(absl::StrCat("worker ", name, ": incarnation ", hello.incarnation,

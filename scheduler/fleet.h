@@ -41,7 +41,8 @@ class Fleet {
   enum class Hello { kNew, kKnown, kRestarted };
 
   // `vocab`: of the tokenizer, which the workers' model must cover (it may have more rows).
-  explicit Fleet(uint32_t vocab) : vocab_(vocab) {}
+  // Workers that it takes: their model has so many tokens at least, and this fingerprint unless it is empty.
+  explicit Fleet(uint32_t vocab, std::string model = "") : vocab_(vocab), model_(std::move(model)) {}
 
   // Why a worker with this hello cannot serve here: another vocabulary, another model than the workers already here, an
   // older incarnation of one of them, a model without layers.
@@ -81,6 +82,7 @@ class Fleet {
 
  private:
   uint32_t vocab_;
+  std::string model_;
   std::map<std::string, Worker> workers_;
   std::map<std::string, CircuitBreaker> breakers_;
   uint64_t forgotten_trips_ = 0;

@@ -47,19 +47,22 @@ std::optional<double> KvChoice::Representation() const {
   switch (mode) {
     case Mode::kAuto: return std::nullopt;
     case Mode::kFixed: return 16.0 / Bits(width);
+    case Mode::kKaizen:
+      if (layers.empty()) return std::nullopt;
+      [[fallthrough]];
     case Mode::kPlan: return RepresentationRatio(layers, /*kv_width=*/1);  // cancels out without latents
   }
   return std::nullopt;
 }
 
-std::optional<KvChoice::Fault> KvChoice::Check() const {
+std::optional<KvChoice::Fault> KvChoice::Check(bool has_pack) const {
   if (mode == Mode::kPlan) {
     if (layers.empty()) return Fault{"layers", "is missing: mode 'plan' needs one action per layer"};
     if (layers[0].kind == LayerAction::Kind::kInherit) {
       return Fault{"layers", "lets the first layer inherit, and no layer is before it"};
     }
     for (const LayerAction& action : layers) {
-      if (action.kind == LayerAction::Kind::kLatent) return Fault{"layers", "asks for latents, which need a pack, and this model has none"};
+      if (action.kind == LayerAction::Kind::kLatent) return Fault{"layers", has_pack ? "asks for latents, and this model's pack has none" : "asks for latents, which need a pack, and this model has none"};
     }
   } else if (!layers.empty()) {
     return Fault{"layers", "needs mode 'plan'"};
@@ -68,7 +71,7 @@ std::optional<KvChoice::Fault> KvChoice::Check() const {
     return Fault{"keep", absl::StrFormat("must be a share up to 1 or a whole number of tokens from %d, because the prompt's last %d always stay, not %g",
                                          kEvictionUnit, kEvictionUnit, *keep)};
   }
-  if (!ratio) return std::nullopt;
+  if (!ratio || mode == Mode::kKaizen) return std::nullopt;
   const std::optional<double> representation = Representation();
   if (!representation) {
     return Fault{"ratio", "needs mode fp16, int8, int4, int2 or plan: the widths of 'auto' are the controller's"};
@@ -93,12 +96,14 @@ absl::StatusOr<CachePlan> KvChoice::Plan(size_t model_layers, uint32_t prompt_to
     action.keys = action.values = width;
     plan.follow_tiers = false;
     plan.layers.assign(model_layers, action);
-  } else if (mode == Mode::kPlan) {
+  } else if (mode == Mode::kPlan || mode == Mode::kKaizen) {
+    STRIA_CHECK(!layers.empty());
     if (layers.size() != model_layers) {
       return absl::InvalidArgumentError(absl::StrCat("'kv.layers' lists ", layers.size(), " actions, the model has ", model_layers, " layers"));
     }
     plan.follow_tiers = false;
     plan.layers = layers;
+    plan.widen = mode == Mode::kKaizen && widen.value_or(false);
   }
   const double share = KeptShare(prompt_tokens);
   if (ratio && keep && *keep > 1 && !Agree(*ratio, *Representation() / share)) {
@@ -109,7 +114,7 @@ absl::StatusOr<CachePlan> KvChoice::Plan(size_t model_layers, uint32_t prompt_to
 }
 
 std::string KvChoice::Describe() const {
-  std::string text = mode == Mode::kAuto ? "auto" : mode == Mode::kFixed ? Name(width) : "plan:";
+  std::string text = mode == Mode::kAuto ? "auto" : mode == Mode::kFixed ? Name(width) : mode == Mode::kPlan ? "plan:" : "kaizen:";
   for (size_t i = 0, end; i < layers.size(); i = end) {
     for (end = i + 1; end < layers.size() && layers[end] == layers[i];) ++end;
     absl::StrAppend(&text, " ", end - i, "×", NameOf(layers[i]));

@@ -25,7 +25,7 @@ LayerAction Inherit() {
   action.kind = LayerAction::Kind::kInherit;
   return action;
 }
-KvChoice Fixed(Width width) { return {.mode = KvChoice::Mode::kFixed, .width = width, .layers = {}, .keep = {}, .ratio = {}}; }
+KvChoice Fixed(Width width) { return {.mode = KvChoice::Mode::kFixed, .width = width, .layers = {}, .keep = {}, .ratio = {}, .widen = {}}; }
 
 // Worked out by hand for SmolLM2's layers: 3 KV heads of 64.
 TEST(LayerCost, AsTheFormulasSay) {
@@ -81,7 +81,8 @@ TEST(KvChoice, PlansAreTakenAsTheyAre) {
                   .width = Width::kFp16,
                   .layers = {Plain(Width::kFp16, Width::kFp16), Plain(Width::kInt8, Width::kInt4), Plain(Width::kInt8, Width::kInt4), Inherit()},
                   .keep = {},
-                  .ratio = {}};
+                  .ratio = {},
+                  .widen = {}};
   ASSERT_FALSE(choice.Check());
   EXPECT_EQ(choice.Plan(4, 10)->layers, choice.layers);
   EXPECT_FALSE(choice.Plan(4, 10)->follow_tiers);
@@ -110,7 +111,7 @@ TEST(KvChoice, NamesWhatIsWrong) {
   choice.layers = {Inherit()};
   EXPECT_EQ(field(choice), "layers");
   for (const LayerAction& first : {Inherit(), Latent(64, Width::kInt4)}) {
-    choice = {.mode = KvChoice::Mode::kPlan, .width = Width::kFp16, .layers = {first}, .keep = {}, .ratio = {}};
+    choice = {.mode = KvChoice::Mode::kPlan, .width = Width::kFp16, .layers = {first}, .keep = {}, .ratio = {}, .widen = {}};
     EXPECT_EQ(field(choice), "layers");
   }
 }

@@ -15,7 +15,7 @@ double Seconds(Duration duration) { return std::chrono::duration<double>(duratio
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options)
-    : options_(options), fleet_(options.vocab), queue_(options.queue_limit, options.tenant_queue_limit) {
+    : options_(options), fleet_(options.vocab, options.model), queue_(options.queue_limit, options.tenant_queue_limit) {
   for (const auto& [tenant, share] : options_.shares) queue_.SetShare(tenant, share);
 }
 
@@ -87,7 +87,8 @@ void Scheduler::OnStatus(const WorkerStatus& status, MonotonicTime now) {
     if (!greeted_lately) Greet(status.worker, now);
     return;
   }
-  const bool new_tiers = worker->status.key_bits != status.key_bits || worker->status.value_bits != status.value_bits;
+  const bool new_tiers = worker->status.key_bits != status.key_bits || worker->status.value_bits != status.value_bits ||
+                         worker->status.guard_bits != status.guard_bits;
   worker->status = status;
   Fleet::Heard(*worker, now);
   if (new_tiers) ReserveAgain(*worker);
@@ -169,6 +170,12 @@ void Scheduler::Abandon(SequenceMap::iterator it, absl::Status status, Monotonic
   if (std::exchange(sequence.abandoned, true)) return;
   effects_.events.push_back({.id = it->first, .finished = true, .status = std::move(status)});
   Cancel(it->first, now);
+}
+
+double Scheduler::pressure() const {
+  const SchedulerStats now = stats();
+  if (now.waiting > 0 || now.pool_bytes == 0) return 1;
+  return std::min(1.0, static_cast<double>(now.reserved_bytes) / static_cast<double>(now.pool_bytes));
 }
 
 SchedulerStats Scheduler::stats() const {

@@ -30,6 +30,7 @@ namespace stria {
 struct SchedulerOptions {
   uint64_t incarnation = 1;     // differs after every restart
   uint32_t vocab = 0;           // of the tokenizer; 0: any
+  std::string model = {};       // fingerprint that workers must have; empty: any
   uint32_t queue_limit = 1024;         // sequences that wait
   uint32_t tenant_queue_limit = 1024;  // of one tenant
   std::map<std::string, double> shares = {};  // of tenants that do not have a share of 1
@@ -122,6 +123,8 @@ class Scheduler {
 
   // Tokens of the longest sequence that some worker takes; 0 without workers.
   uint32_t max_context() const;
+  // How short memory is, 0 to 1: the share of all pools that is reserved; 1 while sequences wait.
+  double pressure() const;
   bool ready() const;
   const Fleet& fleet() const { return fleet_; }
   SchedulerStats stats() const;

@@ -142,10 +142,11 @@ void Scheduler::SendStart(Sequence& sequence, MonotonicTime now) {
   if (++sequence.sends > 1) ++counters_.resends;
 }
 
-// Sequences that follow the tiers take more, or less, than was set aside when they came.
+// Sequences whose widths depend on the tiers take more, or less, than was set aside when they came.
 void Scheduler::ReserveAgain(Worker& worker) {
   for (auto& [id, sequence] : sequences_) {
-    if (sequence.worker != worker.hello.worker || !sequence.request.plan.follow_tiers) continue;
+    const CachePlan& plan = sequence.request.plan;
+    if (sequence.worker != worker.hello.worker || !(plan.follow_tiers || plan.widen)) continue;
     MemoryDemand cache = ReservationOn(worker, DemandOf(sequence)).cache;
     worker.reserved -= sequence.reservation.cache;
     worker.reserved += cache;

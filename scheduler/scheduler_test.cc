@@ -297,6 +297,39 @@ TEST(Scheduler, TwoOfSixtyPercentBothFinish) {
   EXPECT_EQ(worker.used_bytes(), 0u);
 }
 
+// The guard widens what was admitted at the plan's widths, and is reserved for from then on.
+TEST(Scheduler, WidenedPlansOvercommitAndAllFinish) {
+  Simulation sim;
+  FakeWorker& worker = sim.AddWorker({.pool_bytes = 32 * kMiB});
+  sim.brain.OnStatus(worker.Status(), sim.now);
+  SequenceRequest request = Request(64, 64 * 75);
+  request.plan.follow_tiers = false;
+  request.plan.layers.resize(4);
+  for (LayerAction& action : request.plan.layers) action.keys = action.values = Width::kInt2;
+  request.plan.widen = true;
+  const uint64_t a = sim.Submit(request), b = sim.Submit(request);
+  for (int i = 0; i < 50; ++i) sim.Step();
+  EXPECT_EQ(worker.sequences(), 2u) << "at the plan's widths both fit";
+  const uint64_t planned = sim.brain.stats().reserved_bytes;
+  worker.SetGuard(Width::kFp16);
+  sim.brain.OnStatus(worker.Status(), sim.now);
+  EXPECT_GE(sim.brain.stats().reserved_bytes, 4 * planned);
+  ASSERT_TRUE(sim.RunUntilAllEnd({a, b}));
+  sim.ExpectWhole(worker, a, request);
+  sim.ExpectWhole(worker, b, request);
+  EXPECT_EQ(worker.preemptions(), 1u);
+  EXPECT_EQ(worker.used_bytes(), 0u);
+}
+
+TEST(Scheduler, OnlyWorkersOfThePacksModelAreTaken) {
+  Fleet fleet(/*vocab=*/0, "abc");
+  WorkerHello hello = FakeWorker({}).Hello();
+  hello.model = "abc";
+  EXPECT_TRUE(fleet.Judge(hello).ok());
+  hello.model = "abd";
+  EXPECT_EQ(fleet.Judge(hello).message(), "worker w0: serves model abd, the pack is for abc");
+}
+
 TEST(Scheduler, ManyThatOvercommitAllFinish) {
   Simulation sim;
   FakeWorker& worker = sim.AddWorker({.pool_bytes = 32 * kMiB});

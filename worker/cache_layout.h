@@ -78,7 +78,10 @@ class CacheLayout {
   Widths PageWidths(const CachePlan& plan, const TierVector& tiers, int layer, uint32_t page) const {
     if (page < sink_pages_) return {};
     if (plan.follow_tiers) return {tiers.layers[layer].keys, tiers.layers[layer].values};
-    return {plan.layers[layer].keys, plan.layers[layer].values};
+    const LayerAction& action = plan.layers[layer];
+    if (!plan.widen) return {action.keys, action.values};
+    const Width guard = tiers.layers[layer].guard_plain;
+    return {Wider(action.keys, guard), Wider(action.values, guard)};
   }
 
   // Adds pages [begin, end) of every layer that has a cache of its own.

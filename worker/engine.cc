@@ -45,8 +45,9 @@ absl::Status CheckSampling(const SamplingParams& sampling, int vocab) {
 
 absl::Status CheckPlan(const CachePlan& plan, int layers) {
   if (plan.follow_tiers) {
-    if (plan.layers.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError("a plan that follows the tiers lists layers of its own");
+    if (!plan.layers.empty()) return absl::InvalidArgumentError("a plan that follows the tiers lists layers of its own");
+    if (plan.widen) return absl::InvalidArgumentError("a plan that follows the tiers has nothing to widen");
+    return absl::OkStatus();
   }
   if (plan.layers.size() != static_cast<size_t>(layers))
     return absl::InvalidArgumentError(

@@ -209,6 +209,51 @@ TEST_F(EngineTest, TiersAreForwardOnly) {
   RunAll();
 }
 
+TEST_F(EngineTest, AGuardedPlanIsWidenedByTheGuardInForceAndTellsByHowMuch) {
+  StartSequence start = Request(1, 70, 400, Plain(Width::kInt2, Width::kInt8));
+  start.plan.widen = true;
+  Make({});
+  EXPECT_EQ(engine_->tiers().layers[0].guard_plain, Width::kInt2) << "nothing was ever measured: nothing is widened";
+  Start(start);
+  TierVector tiers = engine_->tiers();
+  const auto guard = [&](int layer, Width width) {
+    ++tiers.epoch;
+    tiers.layers[layer].guard_plain = width;
+    ASSERT_TRUE(engine_->ApplyTiers(tiers).ok());
+  };
+  const auto pages = [&]() -> size_t {
+    const std::vector<SequenceInfo> now = engine_->Describe();
+    return now.empty() || now[0].layers.empty() ? 0 : now[0].layers[1].key_pages.size();  // none while it waits
+  };
+  while (pages() < 2) Collect(engine_->Turn());
+  guard(1, Width::kInt4);
+  while (pages() < 3) Collect(engine_->Turn());
+  guard(1, Width::kFp16);
+  while (pages() < 4) Collect(engine_->Turn());
+  guard(1, Width::kInt2);
+  while (pages() < 5) Collect(engine_->Turn());
+  const SequenceInfo now = engine_->Describe()[0];
+  const auto widths = [&](int layer, bool keys) {
+    std::vector<Width> widths;
+    for (const PageInfo& page : keys ? now.layers[layer].key_pages : now.layers[layer].value_pages) widths.push_back(page.width);
+    return widths;
+  };
+  using enum Width;
+  EXPECT_EQ(widths(1, true), (std::vector{kFp16, kInt2, kInt4, kFp16, kInt2})) << "sealed pages keep their width";
+  EXPECT_EQ(widths(1, false), (std::vector{kFp16, kInt8, kInt8, kFp16, kInt8})) << "the wider of plan and guard";
+  EXPECT_EQ(widths(0, true), (std::vector{kFp16, kInt2, kInt2, kInt2, kInt2}));
+  engine_->Cancel(start.name);
+  RunAll();
+  const KvUsage& kv = results_[start.name].kv;
+  // Of layer 1's keys 2 + 14 bits, of its values 8, each for one page.
+  EXPECT_NEAR(kv.guard_bits, 64. * (2 + 14 + 8) / (3. * 2 * kv.tokens), 1e-9);
+
+  StartSequence follows = Request(2, 70, 4);
+  follows.plan = CachePlan();
+  follows.plan.widen = true;
+  EXPECT_EQ(engine_->Start(follows).message(), "a plan that follows the tiers has nothing to widen");
+}
+
 TEST_F(EngineTest, FillsThePoolToTheLastPage) {
   // Pages and rings of one size: FP16 pages are 4096 bytes here, rings 8192; 512 pages fit in a slab.
   Make({.pool_bytes = 3 * (2 << 20), .max_sequences = 200});

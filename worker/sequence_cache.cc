@@ -160,11 +160,16 @@ KvUsage SequenceCache::Usage() const {
   usage.fp16_bytes = uint64_t{positions()} * layout_.layers() * layout_.layer_elements() * sizeof(Half);
   if (elements == 0) return usage;
   const uint64_t per_page = layout_.ring_elements();
-  uint64_t bits = uint64_t{tail()} * per_token * 16;
-  for (const Layer& layer : layers_)
-    for (uint32_t page = 0; layer.ring != nullptr && page < sealed_pages_; ++page)
-      bits += per_page * (Bits(layer.keys.pages[page].width) + Bits(layer.values.pages[page].width));
+  uint64_t bits = uint64_t{tail()} * per_token * 16, guard_bits = 0;
+  for (int i = 0; i < layout_.layers(); ++i)
+    for (uint32_t page = 0; plan_.Holds(i) && page < sealed_pages_; ++page) {
+      const int held = Bits(layers_[i].keys.pages[page].width) + Bits(layers_[i].values.pages[page].width);
+      bits += per_page * held;
+      if (plan_.widen && page >= layout_.sink_pages())
+        guard_bits += per_page * (held - Bits(plan_.layers[i].keys) - Bits(plan_.layers[i].values));
+    }
   usage.payload_bits = static_cast<double>(bits) / static_cast<double>(elements);
+  usage.guard_bits = static_cast<double>(guard_bits) / static_cast<double>(elements);
   usage.bits_per_element = static_cast<double>(bytes_) * 8 / static_cast<double>(elements);
   return usage;
 }

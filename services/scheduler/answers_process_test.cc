@@ -1,4 +1,9 @@
 // What clients are answered: the real scheduler process between a real HTTP client and a fake worker on a real socket.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
 #include "absl/strings/match.h"
 #include "services/scheduler/process_fixture.h"
 
@@ -160,6 +165,52 @@ TEST_F(AnswersProcessTest, CachedTokensAreTold) {
   const Json usage = Json::parse(Post("/v1/completions", body).body)["usage"];
   EXPECT_EQ(usage["prompt_tokens"], 7);
   EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 5) << "three of the first prompt, and no more than all of the second";
+}
+
+// The fake worker has four layers.
+TEST_F(AnswersProcessTest, KaizenComposesFromThePack) {
+  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/pack.", getpid());
+  std::filesystem::create_directory(folder);
+  const auto write = [&](const std::string& fingerprint) {
+    std::ofstream(folder + "/pack.json") << R"({"format": "stria-pack", "version": 1, "model": {"fingerprint": ")" << fingerprint << R"(", "layers": 4}, "kaizen":
+      {"lossless_ratio": 2, "plans": [["fp16", "fp16", "fp16", "fp16"], ["int8", "int8", "int8", "int8"], ["int4", "inherit", "int4", "int4"]]}})";
+  };
+  write("0123456789abcdef");
+  FakeWorkerOptions options = Options();
+  std::mutex mutex;
+  CachePlan last;
+  options.says = [&](const StartSequence& start, uint32_t index) {
+    const std::lock_guard lock(mutex);
+    last = start.plan;
+    return Says(start, index);
+  };
+  const auto ask = [&](const std::string& kv) {
+    Json body = {{"model", "fake"}, {"prompt", std::string(640, 'x')}, {"max_tokens", 3}, {"kv", Json::parse(kv)}};
+    return Post("/v1/completions", body);
+  };
+  Start({"--pack", folder});
+  AddWorker(options);
+  Json usage = Json::parse(ask(R"({"mode": "kaizen", "ratio": 8})").body)["usage"];
+  EXPECT_EQ(usage["kv_plan"], "kaizen: 4×int8, keep 0.25");
+  EXPECT_EQ(usage["kv_plan_ratio"], 8);
+  EXPECT_FALSE(usage.contains("kv_ratio_missed"));
+  EXPECT_EQ(last.keep_tokens, 160u);
+  EXPECT_FALSE(last.widen);
+  usage = Json::parse(ask(R"({"mode": "kaizen"})").body)["usage"];
+  EXPECT_EQ(usage["kv_plan"], "kaizen: 4×fp16") << "memory is spare";
+  EXPECT_TRUE(usage.contains("kv_ratio_missed"));
+  EXPECT_EQ(last.keep_tokens, 0u);
+  EXPECT_TRUE(last.widen);
+  EXPECT_EQ(ask(R"({"mode": "kaizen", "ratio": 32, "keep": 0.5})").status, 400);
+  EXPECT_EQ(Post("/v1/score", Json::parse(R"({"prompt": "abc", "kv": {"mode": "kaizen"}})")).status, 400);
+  worker_.reset();  // before what its answers write to
+
+  write("fedcba9876543210");
+  Start({"--pack", folder});
+  worker_ = std::make_unique<WorkerThread>(scheduler_->workers(), options);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(scheduler_->Log(), "the pack is for fedcba9876543210"); })) << scheduler_->Log();
+  EXPECT_EQ(Get("/health").status, 503) << "a worker of another model is turned away";
+  worker_.reset();
 }
 
 }  // namespace

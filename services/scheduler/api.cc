@@ -114,7 +114,7 @@ std::string Api::NewId(const char* prefix) {
   return absl::StrFormat("%s-%08x%08x%08x", prefix, words[0], words[1], words[2]);
 }
 
-RequestLimits Api::Limits() const { return {.vocab = context_.tokenizer.vocab_size()}; }
+RequestLimits Api::Limits() const { return {.vocab = context_.tokenizer.vocab_size(), .has_pack = context_.composer != nullptr}; }
 
 std::optional<ApiError> Api::CheckModel(const std::string& model) const {
   const std::string served = ServedModel();

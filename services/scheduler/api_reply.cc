@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "model/tokenizer/utf8.h"
 #include "services/common/http_error.h"
 
@@ -114,6 +115,26 @@ void AppendJsonString(std::string_view utf8, std::string* out) {
   *out += '"';
 }
 
+void PlanFigures::Add(const KvChoice& choice, uint32_t prompt_tokens) {
+  const std::string text = choice.Describe();
+  if (std::find(texts_.begin(), texts_.end(), text) == texts_.end()) texts_.push_back(text);
+  const double kept = prompt_tokens * choice.KeptShare(prompt_tokens);
+  const std::optional<double> representation = choice.Representation();
+  tokens_ += prompt_tokens;
+  kept_ += kept;
+  known_ &= representation.has_value();
+  cost_ += kept / representation.value_or(1);
+  widened_ |= choice.mode == KvChoice::Mode::kKaizen && choice.widen.value_or(false);
+}
+
+std::string PlanFigures::text() const { return absl::StrJoin(texts_, "; "); }
+
+double PlanFigures::kept_share() const { return tokens_ > 0 ? kept_ / tokens_ : 1; }
+
+std::optional<double> PlanFigures::representation() const {
+  return known_ && cost_ > 0 ? std::optional(kept_ / cost_) : std::nullopt;
+}
+
 void KvTotals::Add(const KvUsage& kv) {
   if (kv.tokens == 0 || kv.bits_per_element <= 0) return;
   const double elements = static_cast<double>(kv.bytes) * 8 / kv.bits_per_element;
@@ -122,25 +143,30 @@ void KvTotals::Add(const KvUsage& kv) {
   fp16_bytes_ += kv.fp16_bytes;
   elements_ += elements;
   payload_bits_ += kv.payload_bits * elements;
+  guard_bits_ += kv.guard_bits * elements;
 }
 
-void KvTotals::AppendFields(const KvChoice& plan, double kept_share, std::string* out) const {
+void KvTotals::AppendFields(const PlanFigures& plan, std::string* out) const {
   const double payload = payload_bits_ / elements_;
-  AppendFigure("kv_plan_ratio", plan.Representation().value_or(16.0 / payload) / kept_share, out);
+  AppendFigure("kv_plan_ratio", plan.representation().value_or(16.0 / payload) / plan.kept_share(), out);
   absl::StrAppend(out, ",\"kv_bytes\":", bytes_, ",\"kv_tokens\":", tokens_, ",");
   AppendFigure("kv_bits_per_element", static_cast<double>(bytes_) * 8 / elements_, out);
   *out += ',';
   AppendFigure("kv_ratio", static_cast<double>(fp16_bytes_) / static_cast<double>(bytes_), out);
   *out += ',';
   AppendFigure("kv_payload_bits", payload, out);
-  absl::StrAppend(out, ",\"kv_plan\":\"", plan.Describe(), "\"");
+  if (plan.widened()) {
+    *out += ',';
+    AppendFigure("kv_ratio_missed", guard_bits_ / payload_bits_, out);
+  }
+  absl::StrAppend(out, ",\"kv_plan\":\"", plan.text(), "\"");
 }
 
 void AppendUsageJson(const Usage& usage, std::string* out) {
   absl::StrAppend(out, "{\"prompt_tokens\":", usage.prompt_tokens, ",\"completion_tokens\":", usage.completion_tokens,
                   ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens, ",\"prompt_tokens_details\":{\"cached_tokens\":",
                   usage.cached_tokens, "},");
-  usage.kv.AppendFields(usage.plan, usage.kept_share, out);
+  usage.kv.AppendFields(usage.plan, out);
   *out += '}';
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,26 +21,39 @@ struct ScoredToken {
   std::vector<std::pair<std::string, float>> top;
 };
 
+// What was asked of the cache for all prompts of a request.
+class PlanFigures {
+ public:
+  void Add(const KvChoice& choice, uint32_t prompt_tokens);  // one prompt's; a `kaizen` choice as it was composed
+  std::string text() const;                                  // what differs, each once
+  double kept_share() const;                                 // of the prompts' tokens
+  std::optional<double> representation() const;              // nullopt: `auto`, or no prompt
+  bool widened() const { return widened_; }
+
+ private:
+  std::vector<std::string> texts_;
+  double tokens_ = 0, kept_ = 0, cost_ = 0;  // cost_: kept tokens over what representation makes of them
+  bool known_ = true, widened_ = false;
+};
+
 // What sequences held in the cache at their end, added up.
 class KvTotals {
  public:
   void Add(const KvUsage& kv);
   uint64_t bytes() const { return bytes_; }
   // Appends `"kv_bytes": …` and the other kv_ fields, without braces. A figure that has no meaning (nothing held) is null.
-  // `kept_share`: of the prompts, as the request asked.
-  void AppendFields(const KvChoice& plan, double kept_share, std::string* out) const;
+  void AppendFields(const PlanFigures& plan, std::string* out) const;
 
  private:
   uint64_t bytes_ = 0, fp16_bytes_ = 0, tokens_ = 0;
-  double elements_ = 0, payload_bits_ = 0;  // payload_bits_: summed over elements
+  double elements_ = 0, payload_bits_ = 0, guard_bits_ = 0;  // bits summed over elements
 };
 
 struct Usage {
   uint64_t prompt_tokens = 0, completion_tokens = 0;
   uint64_t cached_tokens = 0;  // of the prompts, not computed
   KvTotals kv;
-  KvChoice plan;
-  double kept_share = 1;
+  PlanFigures plan;
 };
 
 struct Answer {

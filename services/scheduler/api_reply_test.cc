@@ -44,6 +44,7 @@ Usage SomeUsage() {
   kv.payload_bits = 4;
   kv.fp16_bytes = 2000;
   usage.kv.Add(kv);
+  usage.plan.Add(KvChoice(), 10);
   return usage;
 }
 
@@ -103,19 +104,46 @@ TEST(Reply, KvFigures) {
   EXPECT_DOUBLE_EQ(json["kv_bits_per_element"].get<double>(), 14);    // 7000 · 8 / 4000
   EXPECT_NEAR(json["kv_ratio"].get<double>(), 8000.0 / 7000, 1e-5);
   EXPECT_NEAR(json["kv_plan_ratio"].get<double>(), 16.0 / 13, 1e-5);  // auto: by what was held
-  usage.plan.mode = KvChoice::Mode::kFixed;
-  usage.plan.width = Width::kInt2;
+  KvChoice choice;
+  choice.mode = KvChoice::Mode::kFixed;
+  choice.width = Width::kInt2;
+  usage.plan = {};
+  usage.plan.Add(choice, 1000);
   text.clear();
   AppendUsageJson(usage, &text);
   EXPECT_EQ(Json::parse(text)["kv_plan_ratio"], 8);
   EXPECT_EQ(Json::parse(text)["kv_plan"], "int2");
   EXPECT_EQ(Json::parse(text)["kv_tokens"], 56);
-  usage.plan.keep = 0.25;
-  usage.kept_share = 0.25;
+  EXPECT_FALSE(Json::parse(text).contains("kv_ratio_missed"));
+  choice.keep = 0.25;
+  usage.plan = {};
+  usage.plan.Add(choice, 1000);
+  usage.plan.Add(choice, 3000);
   text.clear();
   AppendUsageJson(usage, &text);
   EXPECT_EQ(Json::parse(text)["kv_plan_ratio"], 32);
   EXPECT_EQ(Json::parse(text)["kv_plan"], "int2, keep 0.25");
+}
+
+TEST(Reply, KvFiguresOfPlansThatDifferAndWereWidened) {
+  Usage usage;
+  KvUsage kv{.bytes = 1000, .tokens = 14, .payload_bits = 8, .bits_per_element = 8, .fp16_bytes = 2000, .cached_tokens = 0, .guard_bits = 2};
+  usage.kv.Add(kv);
+  KvChoice choice;
+  choice.mode = KvChoice::Mode::kKaizen;
+  choice.widen = true;
+  choice.layers.resize(2);
+  for (LayerAction& action : choice.layers) action.keys = action.values = Width::kInt4;
+  usage.plan.Add(choice, 1000);  // 250 tokens' worth of FP16
+  choice.layers[1].kind = LayerAction::Kind::kInherit;
+  choice.keep = 0.5;
+  usage.plan.Add(choice, 2000);  // 1000 tokens at 8: 125
+  std::string text;
+  AppendUsageJson(usage, &text);
+  const Json json = Json::parse(text);
+  EXPECT_EQ(json["kv_plan"], "kaizen: 2×int4; kaizen: 1×int4 1×inherit, keep 0.5");
+  EXPECT_NEAR(json["kv_plan_ratio"].get<double>(), 3000. / 375, 1e-4);
+  EXPECT_DOUBLE_EQ(json["kv_ratio_missed"].get<double>(), 0.25);
 }
 
 TEST(Reply, KvFiguresOfNothingAreNull) {

@@ -87,7 +87,7 @@ void ReadGeneration(ObjectReader& body, const RequestLimits& limits, std::option
   sampling.frequency_penalty = static_cast<float>(body.Number("frequency_penalty", -2, 2).value_or(0));
   sampling.repetition_penalty = static_cast<float>(body.Number("repetition_penalty", 0.01, 10).value_or(1));
   ReadLogitBias(body, limits, &sampling);
-  request->kv = ReadKv(body, error);
+  request->kv = ReadKv(body, limits.has_pack, error);
   request->urgency = ReadUrgency(body);
   // What reads another's quantised pages is a little off what computes its own: who fixes a width has asked for no such thing.
   const bool exact = request->kv.mode == KvChoice::Mode::kFixed && request->kv.width == Width::kFp16;
@@ -262,7 +262,10 @@ std::optional<ApiError> ReadScore(std::string_view text, const RequestLimits& li
   request->model = body.String("model").value_or("");
   request->prompts = ReadPrompts(body, limits);
   request->top_logprobs = static_cast<int32_t>(body.Integer("top_logprobs", 0, kMaxTopLogprobs).value_or(0));
-  request->kv = ReadKv(body, &error);
+  request->kv = ReadKv(body, limits.has_pack, &error);
+  if (request->kv.mode == KvChoice::Mode::kKaizen) {
+    body.Fail("kv", "has mode 'kaizen', which chooses by the memory at hand: score a plan that is spelled out", "unsupported_value");
+  }
   if (request->kv.keep || request->kv.ratio) {
     body.Fail("kv", "evicts, but a score's text is forced through decode steps, and eviction takes from a prompt", "unsupported_value");
   }

@@ -22,6 +22,7 @@ struct RequestLimits {
   size_t max_stops = 16;
   size_t max_stop_bytes = 1024;  // each
   size_t max_salt_bytes = 256;
+  bool has_pack = false;         // the model has one, and so a mode `kaizen`
 };
 
 // When a request is to run, and how long its client waits.

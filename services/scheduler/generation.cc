@@ -46,23 +46,24 @@ class Generation {
     for (size_t i = 0; i < job.prompts.size() * job.request.n; ++i) {
       answers_.emplace_back(AnswerText(context.tokenizer, *matcher, !job.request.ignore_eos, job.request.sampling.top_logprobs >= 0));
     }
-    double kept = 0;
-    for (const auto& prompt : job.prompts) {
-      usage_.prompt_tokens += prompt.size();
-      kept += job.request.kv.KeptShare(static_cast<uint32_t>(prompt.size())) * static_cast<double>(prompt.size());
-    }
-    usage_.plan = job.request.kv;
-    usage_.kept_share = kept / static_cast<double>(usage_.prompt_tokens);
+    for (const auto& prompt : job.prompts) usage_.prompt_tokens += prompt.size();
   }
 
-  absl::StatusOr<std::vector<SequenceRequest>> Requests() const {
+  // Once: it also notes the plans that were chosen.
+  absl::StatusOr<std::vector<SequenceRequest>> Requests() {
     std::vector<SequenceRequest> requests;
     SamplingParams sampling = job_.request.sampling;
     std::random_device entropy;
     sampling.seed = job_.request.seed.value_or(uint64_t{entropy()} << 32 | entropy());
     const std::string cache_salt = TenantSalt(job_.tenant, job_.request.cache_salt);
     for (const auto& prompt : job_.prompts) {
-      STRIA_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(job_.request.kv, context_.dispatcher.brain(), prompt.size()));
+      const Scheduler& brain = context_.dispatcher.brain();
+      KvChoice kv = job_.request.kv;
+      if (context_.composer != nullptr) {
+        STRIA_ASSIGN_OR_RETURN(kv, context_.composer->Compose(std::move(kv), prompt, brain.pressure()));
+      }
+      STRIA_ASSIGN_OR_RETURN(const CachePlan plan, PlanFor(kv, brain, prompt.size()));
+      usage_.plan.Add(kv, static_cast<uint32_t>(prompt.size()));
       for (uint32_t choice = 0; choice < job_.request.n; ++choice) {
         sampling.choice = choice;
         SequenceRequest& request = requests.emplace_back();

@@ -7,6 +7,7 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "model/tokenizer/tokenizer.h"
+#include "scheduler/kv_composer.h"
 #include "services/common/http_server.h"
 #include "services/scheduler/api_keys.h"
 #include "services/scheduler/api_reply.h"
@@ -22,6 +23,7 @@ struct ApiContext {
   const Tokenizer& tokenizer;
   SchedulerMetrics& metrics;
   const ApiKeys& keys;
+  const KvComposer* composer = nullptr;  // of the model's pack; null: it has none
 };
 
 struct GenerationJob {
@@ -43,7 +45,7 @@ boost::asio::awaitable<void> Refuse(SchedulerMetrics& metrics, HttpExchange& exc
 // Priority, tenant and times of a sequence.
 void SetUrgency(const Urgency& urgency, const std::string& tenant, SequenceRequest* request);
 
-// The plan for a prompt of so many tokens on the workers that are there now.
+// The plan of a choice for a prompt of so many tokens on the workers that are there now; `kaizen` composed.
 absl::StatusOr<CachePlan> PlanFor(const KvChoice& kv, const Scheduler& brain, size_t prompt_tokens);
 
 // What is said to a client whose `kv` the model cannot serve.

@@ -17,33 +17,14 @@ std::optional<Width> WidthNamed(const Json& name) {
   return std::nullopt;
 }
 
-// "int4" for keys and values, {"keys": "int8", "values": "int4"}, "inherit", or {"latent": …}, which is refused later.
-std::optional<LayerAction> ReadAction(const Json& value) {
-  LayerAction action;
-  if (value == "inherit") {
-    action.kind = LayerAction::Kind::kInherit;
-    return action;
-  }
-  if (value.is_object() && value.contains("latent")) {
-    action.kind = LayerAction::Kind::kLatent;
-    return action;
-  }
-  const bool pair = value.is_object() && value.size() == 2 && value.contains("keys") && value.contains("values");
-  const std::optional<Width> keys = WidthNamed(pair ? value["keys"] : value), values = WidthNamed(pair ? value["values"] : value);
-  if (!keys || !values) return std::nullopt;
-  action.keys = *keys;
-  action.values = *values;
-  return action;
-}
-
-void ReadMode(ObjectReader& kv, KvChoice* choice) {
+void ReadMode(ObjectReader& kv, bool has_pack, KvChoice* choice) {
   const std::string mode = kv.String("mode").value_or("auto");
   if (mode == "auto") return;
-  if (mode == "kaizen") return kv.Fail("mode", absl::StrCat("'kaizen' ", kNoPack), "unsupported_value");
-  choice->mode = mode == "plan" ? KvChoice::Mode::kPlan : KvChoice::Mode::kFixed;
-  if (mode == "plan") return;
+  if (mode == "kaizen" && !has_pack) return kv.Fail("mode", absl::StrCat("'kaizen' ", kNoPack), "unsupported_value");
+  choice->mode = mode == "plan" ? KvChoice::Mode::kPlan : mode == "kaizen" ? KvChoice::Mode::kKaizen : KvChoice::Mode::kFixed;
+  if (choice->mode != KvChoice::Mode::kFixed) return;
   const std::optional<Width> width = WidthNamed(mode);
-  if (!width) return kv.Fail("mode", absl::StrCat("must be auto, fp16, int8, int4, int2 or plan, not ", Quote(Json(mode))), "unsupported_value");
+  if (!width) return kv.Fail("mode", absl::StrCat("must be auto, fp16, int8, int4, int2, plan or kaizen, not ", Quote(Json(mode))), "unsupported_value");
   choice->width = *width;
 }
 
@@ -62,21 +43,49 @@ void ReadLayers(ObjectReader& kv, KvChoice* choice) {
   }
 }
 
+void ReadGuard(ObjectReader& kv, bool has_pack, KvChoice* choice) {
+  constexpr char kWhat[] = "widens the plans of mode 'kaizen'";
+  if (!has_pack) return kv.Refuse("guard", absl::StrCat(kWhat, ", which ", kNoPack));
+  const Json* guard = kv.Find("guard");
+  if (guard == nullptr) return;
+  if (choice->mode != KvChoice::Mode::kKaizen) return kv.Fail("guard", absl::StrCat(kWhat, " only"), "unsupported_value");
+  if (*guard != "off" && *guard != "widen") return kv.Fail("guard", absl::StrCat("must be off or widen, not ", Quote(*guard)));
+  choice->widen = *guard == "widen";
+}
+
 }  // namespace
 
-KvChoice ReadKv(ObjectReader& body, std::optional<ApiError>* error) {
+std::optional<LayerAction> ReadAction(const Json& value) {
+  LayerAction action;
+  if (value == "inherit") {
+    action.kind = LayerAction::Kind::kInherit;
+    return action;
+  }
+  if (value.is_object() && value.contains("latent")) {
+    action.kind = LayerAction::Kind::kLatent;
+    return action;
+  }
+  const bool pair = value.is_object() && value.size() == 2 && value.contains("keys") && value.contains("values");
+  const std::optional<Width> keys = WidthNamed(pair ? value["keys"] : value), values = WidthNamed(pair ? value["values"] : value);
+  if (!keys || !values) return std::nullopt;
+  action.keys = *keys;
+  action.values = *values;
+  return action;
+}
+
+KvChoice ReadKv(ObjectReader& body, bool has_pack, std::optional<ApiError>* error) {
   KvChoice choice;
   const Json* value = body.Find("kv");
   if (value == nullptr) return choice;
   ObjectReader kv(*value, "kv", error);
-  ReadMode(kv, &choice);
+  ReadMode(kv, has_pack, &choice);
   ReadLayers(kv, &choice);
   choice.keep = kv.Number("keep", 0, kMaxKeep);
   if (choice.keep == 0) kv.Fail("keep", "is 0: nothing would stay");
   choice.ratio = kv.Number("ratio", 1, kMaxRatio);
-  kv.Refuse("guard", absl::StrCat("widens the plans of mode 'kaizen', which ", kNoPack));
+  ReadGuard(kv, has_pack, &choice);
   kv.RefuseRest();
-  if (const auto fault = choice.Check()) kv.Fail(fault->field, fault->message, "unsupported_value");
+  if (const auto fault = choice.Check(has_pack)) kv.Fail(fault->field, fault->message, "unsupported_value");
   return choice;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
@@ -28,6 +29,7 @@
 #include "services/scheduler/api.h"
 #include "services/scheduler/api_keys.h"
 #include "services/scheduler/dispatcher.h"
+#include "services/scheduler/pack_reader.h"
 #include "services/scheduler/scheduler_metrics.h"
 
 namespace stria {
@@ -40,7 +42,8 @@ struct Flags {
   std::string bind = "127.0.0.1", workers_bind = "127.0.0.1";
   uint16_t http_port = 8000, workers_port = 5555;
   bool insecure = false;
-  std::string api_keys_file;
+  std::string api_keys_file, pack;
+  double kaizen_limit = 0;
   uint32_t queue_limit = 1024, queue_limit_per_key = 0, assumed_new_tokens = 1024;
   double queue_timeout = 60, deadline = 0, worker_timeout = 20, drain_seconds = 30;
   uint64_t max_body_bytes = uint64_t{4} << 20;
@@ -50,6 +53,8 @@ struct Flags {
 void AddFlags(CLI::App& app, Flags* flags) {
   app.add_option("--model", flags->model, "GGUF file: its tokenizer and chat template")->required();
   app.add_option("--model-name", flags->model_name, "the id that clients use; default: what the workers call it");
+  app.add_option("--pack", flags->pack, "folder of a Kaizen pack for the workers' model; with one there is a mode kaizen");
+  app.add_option("--kaizen-limit", flags->kaizen_limit, "representation ratio to which mode kaizen goes by itself when memory is short; 0: what the pack calls lossless")->capture_default_str()->check(CLI::Range(0.0, 1e6));
   app.add_option("--bind", flags->bind, "address of the HTTP API")->capture_default_str();
   app.add_option("--http-port", flags->http_port, "0: the kernel chooses")->capture_default_str();
   app.add_option("--workers-bind", flags->workers_bind, "address of the workers' socket")->capture_default_str();
@@ -121,6 +126,12 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
     STRIA_ASSIGN_OR_RETURN(chat_template, ChatTemplate::Create(*tokenizer));
   }
 
+  std::optional<KvComposer> composer;
+  if (!flags.pack.empty()) {
+    STRIA_ASSIGN_OR_RETURN(PackOffer offer, ReadPack(flags.pack));
+    const double limit = flags.kaizen_limit > 0 ? flags.kaizen_limit : offer.lossless_ratio;
+    composer.emplace(std::move(offer), limit);
+  }
   STRIA_ASSIGN_OR_RETURN(const CurveSetup curve, LoadCurveServer(flags.curve));
   RaiseFileLimit();
   BusContext bus(curve.peers);
@@ -140,6 +151,7 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   SchedulerOptions options;
   options.incarnation = NewIncarnation();
   options.vocab = static_cast<uint32_t>(tokenizer->vocab_size());
+  if (composer) options.model = composer->offer().model;
   options.queue_limit = flags.queue_limit;
   options.tenant_queue_limit = flags.queue_limit_per_key > 0 ? flags.queue_limit_per_key : keys.empty() ? flags.queue_limit : (flags.queue_limit + 1) / 2;
   options.shares = keys.shares();
@@ -151,7 +163,7 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
 
   Metrics registry;
   SchedulerMetrics metrics(registry);
-  Api api({dispatcher, *tokenizer, metrics, keys}, chat_template ? &*chat_template : nullptr, flags.model_name);
+  Api api({dispatcher, *tokenizer, metrics, keys, composer ? &*composer : nullptr}, chat_template ? &*chat_template : nullptr, flags.model_name);
   api.AddRoutes(*server);
   ServiceRoutes routes;
   routes.metrics = &registry;

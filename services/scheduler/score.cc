@@ -60,8 +60,10 @@ boost::asio::awaitable<void> AnswerScore(ApiContext context, ScoreJob job, HttpE
   const Scheduler& brain = context.dispatcher.brain();
   std::vector<std::vector<TokenOut>> scored(job.prompts.size());
   Usage usage;
-  usage.plan = job.kv;
-  for (const auto& prompt : job.prompts) usage.prompt_tokens += prompt.size();
+  for (const auto& prompt : job.prompts) {
+    usage.prompt_tokens += prompt.size();
+    usage.plan.Add(job.kv, static_cast<uint32_t>(prompt.size()));
+  }
   absl::Status failure;
   const boost::asio::any_io_executor executor = co_await boost::asio::this_coro::executor;
   Collector collector(context.dispatcher, context.metrics, executor,

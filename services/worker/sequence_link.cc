@@ -212,6 +212,7 @@ void SequenceLink::SendStatus() {
   for (const LayerTier& tier : tiers.layers) {
     status.key_bits.push_back(static_cast<uint8_t>(Bits(tier.keys)));
     status.value_bits.push_back(static_cast<uint8_t>(Bits(tier.values)));
+    status.guard_bits.push_back(static_cast<uint8_t>(Bits(tier.guard_plain)));
   }
   status.draining = draining_;
   channel_.Send(Encode(status));
