@@ -18,7 +18,7 @@ def write_pack(folder, fingerprint: str, plans: list[str], lossless: float) -> N
 def test_kaizen_splits_the_ratio_and_the_canary_widens_what_is_not_pinned(make_stack, tmp_path):
     stack = make_stack()
     (model,) = get_json(stack.controller_url + "/v1/status")["models"]
-    write_pack(tmp_path / "pack", model["fingerprint"], ["int4", "int2"], lossless=4)
+    write_pack(tmp_path / "pack", model["model"], ["int4", "int2"], lossless=4)
     stack.kill("scheduler")
     stack.scheduler_flags = ("--pack", str(tmp_path / "pack"))
     stack.start("scheduler")
