@@ -8,7 +8,7 @@ namespace {
 constexpr double kGuardFactor = 4;
 
 Width Guard(Occasion occasion, Width now, const SmoothedReadings& readings, double tau) {
-  if (!readings[0].valid()) return now;
+  if (!readings[0].valid()) return Width::kInt2;
   const Width wanted = NarrowestWidth(0, [&](size_t i) { return readings[i].value() <= kGuardFactor * tau; });
   return occasion == Occasion::kSettingsStale ? Wider(now, wanted) : wanted;
 }

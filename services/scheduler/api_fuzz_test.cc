@@ -80,7 +80,7 @@ struct Tally {
 // Reads a body with a reader of its own kind of request.
 template <typename Request, typename Reader>
 void Read(Reader reader, const std::string& body, Tally& tally) {
-  const RequestLimits limits{.vocab = 100, .max_sequences = 8};
+  const RequestLimits limits{.vocab = 100, .max_sequences = 8, .has_pack = true};
   Request request;
   const std::optional<ApiError> error = reader(body, limits, &request);
   if (!error) {
