@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "proto/cache_report.h"
 #include "proto/sequences.h"
 #include "proto/telemetry.h"
 #include "proto/tiers.h"
@@ -26,8 +27,9 @@ inline constexpr size_t kMaxLayers = 4096;
 // Sequences socket (scheduler ROUTER, worker DEALER).
 using ToWorker = std::variant<SchedulerHello, StartSequence, CancelSequence, AckSequence>;
 using ToScheduler = std::variant<WorkerHello, WorkerStatus, StepOutputs>;
-// Tiers socket (controller ROUTER, worker DEALER); down it a TierVector.
-using ToController = std::variant<TierHello, TierAck>;
+// Tiers socket (controller ROUTER, worker DEALER).
+using FromController = std::variant<TierVector, CacheQuery>;
+using ToController = std::variant<TierHello, TierAck, CacheReport>;
 
 std::string Encode(const SchedulerHello& hello);
 std::string Encode(const StartSequence& start);
@@ -42,9 +44,13 @@ absl::StatusOr<ToScheduler> DecodeToScheduler(std::string_view frame);
 
 std::string Encode(const TierHello& hello);
 std::string Encode(const TierAck& ack);
+std::string Encode(const CacheReport& report);
 absl::StatusOr<ToController> DecodeToController(std::string_view frame);
 
 std::string Encode(const TierVector& tiers);
+std::string Encode(const CacheQuery& query);
+absl::StatusOr<FromController> DecodeFromController(std::string_view frame);
+// For peers of the controller that hold no cache to tell of: anything but a vector is refused.
 absl::StatusOr<TierVector> DecodeTierVector(std::string_view frame);
 
 // Telemetry socket (worker PUB, controller SUB).

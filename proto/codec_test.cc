@@ -263,6 +263,48 @@ TEST(TierCodec, RoundTrip) {
   EXPECT_EQ(std::get<TierAck>(*ack).epoch, 9u);
 }
 
+CacheReport ExampleReport() {
+  CacheReport report{.worker = "w", .incarnation = 5, .number = 17, .epoch = 6, .pool_bytes = 1000, .used_bytes = 700, .pages_of = 9};
+  report.sequences = {{.name = {9, 2}, .tokens = 130, .positions = 194, .tail = 2, .ring_keys = 64, .prefilling = false,
+                       .page_bytes = {1, 2, 3, 4}, .ring_bytes = 50, .bytes = 60, .fp16_bytes = 240},
+                      {.name = {10, 0}, .prefilling = true}};
+  report.layers = {{.keys = {Width::kFp16, Width::kInt2}, .values = {Width::kFp16, Width::kInt4}}, {}};
+  return report;
+}
+
+TEST(TierCodec, CacheReportRoundTrip) {
+  const auto query = DecodeFromController(Encode(CacheQuery{.number = 17, .sequence = 9}));
+  ASSERT_TRUE(query.ok()) << query.status();
+  EXPECT_EQ(std::get<CacheQuery>(*query).number, 17u);
+  EXPECT_EQ(std::get<CacheQuery>(*query).sequence, 9u);
+  EXPECT_EQ(std::get<TierVector>(*DecodeFromController(Encode(ExampleTiers()))), ExampleTiers());
+
+  const auto decoded = DecodeToController(Encode(ExampleReport()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  const CacheReport& got = std::get<CacheReport>(*decoded);
+  EXPECT_EQ(got.worker, "w");
+  EXPECT_EQ(got.incarnation, 5u);
+  EXPECT_EQ(got.number, 17u);
+  EXPECT_EQ(got.epoch, 6u);
+  EXPECT_EQ(got.pool_bytes, 1000u);
+  EXPECT_EQ(got.used_bytes, 700u);
+  EXPECT_EQ(got.pages_of, 9u);
+  EXPECT_EQ(got.layers, ExampleReport().layers);
+  ASSERT_EQ(got.sequences.size(), 2u);
+  const SequenceHeld& held = got.sequences[0];
+  EXPECT_EQ(held.name, (SequenceName{9, 2}));
+  EXPECT_EQ(held.tokens, 130u);
+  EXPECT_EQ(held.positions, 194u);
+  EXPECT_EQ(held.tail, 2u);
+  EXPECT_EQ(held.ring_keys, 64u);
+  EXPECT_EQ(held.page_bytes, (std::array<uint64_t, 4>{1, 2, 3, 4}));
+  EXPECT_EQ(held.ring_bytes, 50u);
+  EXPECT_EQ(held.bytes, 60u);
+  EXPECT_EQ(held.fp16_bytes, 240u);
+  EXPECT_FALSE(held.prefilling);
+  EXPECT_TRUE(got.sequences[1].prefilling);
+}
+
 TEST(TelemetryCodec, RoundTripKeepsBadReadings) {
   const auto frame = DecodeCanaryFrame(Encode(ExampleFrame()));
   ASSERT_TRUE(frame.ok()) << frame.status();
@@ -326,6 +368,10 @@ TEST(Codec, RefusesWhatIsOutOfRange) {
   status.guard_bits.pop_back();
   EXPECT_EQ(message(DecodeToScheduler(Encode(status))), "WorkerStatus.guard_bits is 3 layers, keys 4");
 
+  CacheReport report = ExampleReport();
+  report.layers[0].values[1] = static_cast<Width>(7);
+  EXPECT_EQ(message(DecodeToController(Encode(report))), "LayerPages.values is 7 bits");
+
   CanaryFrame frame = ExampleFrame();
   frame.rank = 3;
   EXPECT_EQ(message(DecodeCanaryFrame(Encode(frame))), "CanaryFrame.rank is 3 of 3");
@@ -341,6 +387,8 @@ TEST(Codec, RefusesTheOtherDirectionAndOtherSockets) {
   EXPECT_FALSE(DecodeToScheduler(Encode(SchedulerHello{1})).ok());
   EXPECT_FALSE(DecodeToWorker(Encode(ExampleStatus())).ok());
   EXPECT_FALSE(DecodeTierVector(Encode(TierAck{"w", 1, 1})).ok());
+  EXPECT_FALSE(DecodeTierVector(Encode(CacheQuery{1, 1})).ok());
+  EXPECT_FALSE(DecodeFromController(Encode(ExampleReport())).ok());
   EXPECT_FALSE(DecodeToController(Encode(ExampleTiers())).ok());
   EXPECT_FALSE(DecodeCanaryFrame(Encode(ExampleTiers())).ok());
   EXPECT_FALSE(DecodeToWorker(Encode(ExampleFrame())).ok());

@@ -1,7 +1,5 @@
 // Frames of the tiers socket.
-#include "proto/codec.h"
-#include "proto/codec_util.h"
-#include "proto/tiers_generated.h"
+#include "proto/tier_codec.h"
 
 namespace stria {
 namespace {
@@ -10,15 +8,9 @@ using internal::AlignedFrame;
 using internal::CopyName;
 using internal::CopyText;
 using internal::CopyWidth;
+using internal::FinishTier;
+using internal::kTierIdentifier;
 using internal::Refuse;
-
-constexpr char kIdentifier[] = "STI1";
-
-template <typename Message>
-std::string FinishTier(flatbuffers::FlatBufferBuilder& builder, flatbuffers::Offset<Message> message) {
-  builder.Finish(wire::CreateTierFrame(builder, wire::TierMessageTraits<Message>::enum_value, message.Union()), kIdentifier);
-  return internal::Finish(builder);
-}
 
 absl::StatusOr<ToController> Decode(const wire::TierHello& from) {
   TierHello hello;
@@ -97,17 +89,25 @@ std::string Encode(const TierVector& tiers) {
 
 absl::StatusOr<ToController> DecodeToController(std::string_view frame) {
   const AlignedFrame aligned(frame);
-  STRIA_ASSIGN_OR_RETURN(const wire::TierFrame* root, aligned.Verify<wire::TierFrame>(kIdentifier, "tier"));
+  STRIA_ASSIGN_OR_RETURN(const wire::TierFrame* root, aligned.Verify<wire::TierFrame>(kTierIdentifier, "tier"));
   if (const auto* hello = root->message_as_TierHello()) return Decode(*hello);
   if (const auto* ack = root->message_as_TierAck()) return Decode(*ack);
+  if (const auto* report = root->message_as_CacheReport()) return internal::DecodeReport(*report);
   return Refuse("message type of a tier frame to the controller", static_cast<int>(root->message_type()));
 }
 
-absl::StatusOr<TierVector> DecodeTierVector(std::string_view frame) {
+absl::StatusOr<FromController> DecodeFromController(std::string_view frame) {
   const AlignedFrame aligned(frame);
-  STRIA_ASSIGN_OR_RETURN(const wire::TierFrame* root, aligned.Verify<wire::TierFrame>(kIdentifier, "tier"));
+  STRIA_ASSIGN_OR_RETURN(const wire::TierFrame* root, aligned.Verify<wire::TierFrame>(kTierIdentifier, "tier"));
   if (const auto* tiers = root->message_as_TierVector()) return Decode(*tiers);
+  if (const auto* query = root->message_as_CacheQuery()) return CacheQuery{query->number(), query->sequence()};
   return Refuse("message type of a tier frame to a worker", static_cast<int>(root->message_type()));
+}
+
+absl::StatusOr<TierVector> DecodeTierVector(std::string_view frame) {
+  STRIA_ASSIGN_OR_RETURN(FromController message, DecodeFromController(frame));
+  if (auto* tiers = std::get_if<TierVector>(&message)) return std::move(*tiers);
+  return Refuse("message type of a tier frame", "not a vector's");
 }
 
 }  // namespace stria

@@ -216,4 +216,25 @@ std::vector<SequenceInfo> EngineImpl::Describe() const {
   return all;
 }
 
+CacheReport EngineImpl::ReportCache(uint64_t sequence) const {
+  CacheReport report;
+  report.epoch = tiers_.epoch;
+  const EngineStats now = stats();
+  report.pool_bytes = now.pool_bytes;
+  report.used_bytes = now.used_bytes;
+  for (const auto& [name, entry] : sequences_) {
+    if (entry->cache == nullptr) {
+      report.sequences.push_back({.name = name});  // waits to begin
+      continue;
+    }
+    SequenceHeld& held = report.sequences.emplace_back(entry->cache->Held());
+    held.name = name;
+    held.prefilling = entry->staging != nullptr;
+    if (name.id != sequence) continue;
+    report.pages_of = sequence;
+    report.layers = entry->cache->PageWidths();
+  }
+  return report;
+}
+
 }  // namespace stria

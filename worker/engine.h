@@ -14,6 +14,7 @@
 #include "base/width.h"
 #include "kernels/target.h"
 #include "model/transformer/transformer.h"
+#include "proto/cache_report.h"
 #include "proto/sequences.h"
 #include "proto/telemetry.h"
 #include "proto/tiers.h"
@@ -106,6 +107,8 @@ class Engine {
 
   virtual EngineStats stats() const = 0;
   virtual std::vector<SequenceInfo> Describe() const = 0;  // all sequences; reads every page, for debugging
+  // What all sequences hold, and the widths of one's pages; reads no page. Worker, incarnation and number are filled by the caller.
+  virtual CacheReport ReportCache(uint64_t sequence) const = 0;
   virtual std::vector<LayerBytes> layer_bytes() const = 0;
   virtual uint64_t staging_bytes_per_token() const = 0;
 };

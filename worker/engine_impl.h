@@ -32,6 +32,7 @@ class EngineImpl final : public Engine {
   TurnResult Turn() override;
   EngineStats stats() const override;
   std::vector<SequenceInfo> Describe() const override;
+  CacheReport ReportCache(uint64_t sequence) const override;
   std::vector<LayerBytes> layer_bytes() const override { return layout_.layer_bytes(); }
   uint64_t staging_bytes_per_token() const override { return layout_.staging_bytes_per_token(); }
 

@@ -171,6 +171,44 @@ TEST_F(EngineTest, BytesAccountedAreBytesHeld) {
   EXPECT_NEAR(kv.bits_per_element, held * 8. / (197 * 3 * 2 * 2 * 16), 1e-9);
 }
 
+TEST_F(EngineTest, TheCacheReportAgreesWithThePagesAndTheUsage) {
+  Make({});
+  const std::vector<LayerBytes> bytes = engine_->layer_bytes();
+  const StartSequence start = Request(1, 70, 128, Plain(Width::kInt2, Width::kInt8));
+  Start(start);
+  Start(Request(2, 200, 20, Plain(Width::kInt4, Width::kInt4)));
+  CacheReport last;
+  while (engine_->HasWork()) {
+    CacheReport report = engine_->ReportCache(1);
+    const std::vector<SequenceInfo> pages = engine_->Describe();
+    ASSERT_EQ(report.sequences.size(), pages.size());
+    for (size_t i = 0; i < pages.size(); ++i) {
+      EXPECT_EQ(report.sequences[i].name, pages[i].name);
+      EXPECT_EQ(report.sequences[i].tokens, pages[i].tokens);
+      EXPECT_EQ(report.sequences[i].prefilling, pages[i].prefilling);
+    }
+    if (report.pages_of == 1 && !report.layers.empty()) {
+      for (int layer = 0; layer < 3; ++layer) {
+        const std::vector<PageInfo>& keys = pages[0].layers[layer].key_pages;
+        ASSERT_EQ(report.layers[layer].keys.size(), keys.size());
+        for (size_t page = 0; page < keys.size(); ++page) EXPECT_EQ(report.layers[layer].keys[page], keys[page].width);
+      }
+    }
+    if (report.pages_of == 1) last = std::move(report);
+    Collect(engine_->Turn());
+  }
+  EXPECT_EQ(engine_->ReportCache(1).pages_of, 0u) << "it is gone";
+  const SequenceHeld& held = last.sequences[0];
+  EXPECT_EQ(held.ring_keys, 64u);
+  EXPECT_EQ(held.page_bytes[0], 2 * 3 * bytes[0].key_page[0]);
+  EXPECT_EQ(held.page_bytes[1], 0u);
+  EXPECT_EQ(held.page_bytes[2], 2 * 3 * bytes[0].value_page[2]);
+  EXPECT_EQ(held.page_bytes[3], 3 * (bytes[0].key_page[3] + bytes[0].value_page[3]));
+  EXPECT_EQ(held.ring_bytes, 3 * bytes[0].ring);
+  EXPECT_EQ(held.bytes, results_[start.name].kv.bytes);
+  EXPECT_EQ(held.bytes, held.ring_bytes + held.page_bytes[0] + held.page_bytes[2] + held.page_bytes[3]);
+}
+
 TEST_F(EngineTest, TiersAreForwardOnly) {
   StartSequence start = Request(1, 130, 400);
   start.plan = CachePlan();

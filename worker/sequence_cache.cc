@@ -174,6 +174,38 @@ KvUsage SequenceCache::Usage() const {
   return usage;
 }
 
+SequenceHeld SequenceCache::Held() const {
+  SequenceHeld held;
+  held.tokens = tokens_;
+  held.positions = positions();
+  held.tail = tail();
+  held.ring_keys = tokens_ == 0 ? 0 : ring_keys();  // none while the prompt is computed
+  held.bytes = bytes_;
+  held.fp16_bytes = Usage().fp16_bytes;
+  for (int i = 0; i < layout_.layers(); ++i) {
+    if (layers_[i].ring == nullptr) continue;
+    held.ring_bytes += layout_.ring_bytes(i);
+    for (uint32_t page = 0; page < sealed_pages_; ++page) {
+      const Width keys = layers_[i].keys.pages[page].width, values = layers_[i].values.pages[page].width;
+      held.page_bytes[WidthIndex(keys)] += layout_.key_page_bytes(i, keys);
+      held.page_bytes[WidthIndex(values)] += layout_.value_page_bytes(i, values);
+    }
+  }
+  return held;
+}
+
+std::vector<LayerPages> SequenceCache::PageWidths() const {
+  std::vector<LayerPages> all(layout_.layers());
+  for (int i = 0; i < layout_.layers(); ++i) {
+    if (layers_[i].ring == nullptr) continue;
+    for (uint32_t page = 0; page < sealed_pages_; ++page) {
+      all[i].keys.push_back(layers_[i].keys.pages[page].width);
+      all[i].values.push_back(layers_[i].values.pages[page].width);
+    }
+  }
+  return all;
+}
+
 void SequenceCache::AddHeld(DemandList& list) const {
   for (int i = 0; i < layout_.layers(); ++i) {
     if (layers_[i].ring != nullptr) list.Add(layout_.ring_bytes(i), 1);

@@ -18,6 +18,7 @@
 
 #include "kernels/format/page_format.h"
 #include "kernels/format/seal.h"
+#include "proto/cache_report.h"
 #include "proto/sequences.h"
 #include "proto/tiers.h"
 #include "worker/cache_layout.h"
@@ -85,6 +86,8 @@ class SequenceCache {
   void CountPage();
 
   KvUsage Usage() const;
+  SequenceHeld Held() const;                   // name and phase are the caller's
+  std::vector<LayerPages> PageWidths() const;  // of sealed pages
   // Adds what this cache holds, and what it takes until it has so many tokens under these tiers.
   void AddHeld(DemandList& list) const;
   void AddGrowth(uint32_t tokens, const TierVector& tiers, DemandList& list) const;

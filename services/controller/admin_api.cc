@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "services/common/http_error.h"
 #include "services/controller/change_request.h"
+#include "services/controller/live_page.h"
 #include "services/controller/openapi.h"
 #include "services/controller/query.h"
 #include "services/controller/state_json.h"
@@ -126,9 +127,12 @@ class AdminApi {
 
 }  // namespace
 
-void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, const TokenTable& tokens, const Listening& listening) {
-  // Asking what a change would do changes nothing, though its question has a body.
-  server.SetGuard(TokenGuard(tokens, {kPlanPath}));
+void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, CacheQueries& caches, const TokenTable& tokens,
+                     const Listening& listening) {
+  // Asking what a change would do changes nothing, though its question has a body. The live page's files are open, its data is not.
+  server.SetGuard([guard = TokenGuard(tokens, {kPlanPath})](const HttpRequest& request) {
+    return IsLivePage(request.path) ? absl::OkStatus() : guard(request);
+  });
   const AdminApi api(loop, tokens);
   const auto route = [&](const char* method, const char* path, std::function<absl::StatusOr<json>(const HttpRequest&)> handle) {
     server.Route(method, path, [handle = std::move(handle)](HttpExchange& exchange) -> awaitable<void> {
@@ -156,6 +160,8 @@ void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, con
   route("GET", "/v1/history/{}", [api](const HttpRequest& request) { return api.OneRevision(request); });
   route("GET", "/v1/flips", [api](const HttpRequest& request) { return api.ListFlips(request); });
   server.Route("GET", "/v1/watch", [&](HttpExchange& exchange) { return Watch(loop, events, exchange); });
+  server.Route("GET", "/v1/cache", [&](HttpExchange& exchange) { return caches.Answer(exchange); });
+  AddLivePage(server);
   route("GET", "/openapi.json", [document = OpenApiDocument()](const HttpRequest&) { return document; });
 }
 

@@ -5,6 +5,7 @@
 
 #include "services/common/access.h"
 #include "services/common/http_server.h"
+#include "services/controller/cache_queries.h"
 #include "services/controller/control_loop.h"
 #include "services/controller/event_hub.h"
 
@@ -16,7 +17,8 @@ struct Listening {
 };
 
 // All arguments outlive the requests. With tokens the whole server is guarded, other routes too: reading needs a viewer's, everything else an
-// operator's; probes and metrics are open.
-void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, const TokenTable& tokens, const Listening& listening);
+// operator's; probes, metrics and the live page's files are open.
+void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, CacheQueries& caches, const TokenTable& tokens,
+                    const Listening& listening);
 
 }  // namespace stria

@@ -40,8 +40,9 @@ TEST(AdminApi, EveryRouteIsDescribedAndEveryDescriptionHasARoute) {
   auto opened = OpenStateStore(path, 0);
   ASSERT_TRUE(opened.ok()) << opened.status();
   ControlLoop loop(*std::move(opened), events, SystemClock(), [](std::string_view, std::string_view) { return true; });
+  CacheQueries caches(io, loop);
   const TokenTable tokens;
-  AddAdminRoutes(**server, loop, events, tokens, {});
+  AddAdminRoutes(**server, loop, events, caches, tokens, {});
 
   std::set<std::string> served, described;
   for (const auto& [method, route] : (*server)->Routes()) served.insert(RouteName(method, route));
@@ -50,8 +51,8 @@ TEST(AdminApi, EveryRouteIsDescribedAndEveryDescriptionHasARoute) {
     for (const auto& [method, operation] : methods.items()) {
       described.insert(RouteName(method, route));
       EXPECT_TRUE(operation.contains("summary")) << route;
-      const bool open = route == "/health" || route == "/ready" || route == "/metrics";
-      EXPECT_EQ(operation.contains("security"), open) << route << ": only probes and metrics are open";
+      const bool open = route == "/health" || route == "/ready" || route == "/metrics" || route == "/" || route == "/page/{file}";
+      EXPECT_EQ(operation.contains("security"), open) << route << ": only probes, metrics and the page's files are open";
     }
   }
   EXPECT_EQ(served, described);

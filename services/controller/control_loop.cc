@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "proto/codec.h"
 #include "services/controller/state_json.h"
+#include "services/controller/status_json.h"
 
 namespace stria {
 
@@ -38,11 +39,14 @@ void ControlLoop::OnTelemetry(std::string_view bytes) {
     return;
   }
   if (frame->cost_seconds > 0 && frame->cost_seconds < 60) counters_.firing_seconds += frame->cost_seconds;
-  if (events_.firings_watched()) Announce("firing", ToJson(*frame));
+  if (!events_.firings_watched()) return;
+  json firing = ToJson(*frame);
+  firing["layers"] = SmoothedJson(brain_.models().at(frame->model));
+  Announce("firing", std::move(firing));
 }
 
 void ControlLoop::OnTiers(const std::string& peer, std::string_view bytes) {
-  const absl::StatusOr<ToController> message = DecodeToController(bytes);
+  absl::StatusOr<ToController> message = DecodeToController(bytes);
   if (!message.ok()) {
     ++counters_.malformed_tiers;
     WarnSeldom("tiers frame refused", std::string(message.status().message()));
@@ -60,9 +64,18 @@ void ControlLoop::OnTiers(const std::string& peer, std::string_view bytes) {
     if (news) {
       log_.Info("worker", {{"name", hello->worker}, {"model", hello->model_name}, {"epoch", hello->epoch}, {"http", hello->http}});
     }
-  } else {
-    brain_.OnAck(std::get<TierAck>(*message), clock_.Now());
+  } else if (const auto* ack = std::get_if<TierAck>(&*message)) {
+    brain_.OnAck(*ack, clock_.Now());
+  } else if (auto& report = std::get<CacheReport>(*message); on_cache_report_ && peers_.contains(report.worker) && peers_[report.worker] == peer) {
+    on_cache_report_(std::move(report));
   }
+}
+
+absl::Status ControlLoop::AskCache(const std::string& worker, const CacheQuery& query) {
+  const auto peer = peers_.find(worker);
+  if (peer == peers_.end()) return absl::NotFoundError(absl::StrCat("no worker is called '", worker, "'"));
+  if (send_(peer->second, Encode(query))) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("worker ", worker, " cannot be reached"));
 }
 
 // A failed write is remembered until one succeeds; what was not written is neither sent nor acknowledged, and tried again.
@@ -167,6 +180,7 @@ void ControlLoop::WarnSeldom(std::string_view what, std::string_view why) {
 }
 
 void ControlLoop::Announce(std::string name, json data) {
+  if (!data.contains("unix_seconds")) data["unix_seconds"] = clock_.UnixSeconds();
   events_.Send({std::move(name), std::move(data), brain_.revision()});
 }
 

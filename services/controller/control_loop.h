@@ -9,11 +9,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "controller/controller.h"
+#include "proto/cache_report.h"
 #include "services/common/log.h"
 #include "services/controller/event_hub.h"
 #include "services/controller/state_store.h"
@@ -37,6 +39,10 @@ class ControlLoop {
   // Frames of the telemetry and the tiers socket. Changes become vectors at the next Flush(), so that a burst makes one epoch.
   void OnTelemetry(std::string_view frame);
   void OnTiers(const std::string& peer, std::string_view frame);
+  // Asks a worker what its cache holds. NotFound names the worker; Unavailable: it cannot be reached now. Answers, also late ones, go to
+  // the function given here, from the connection that was asked only.
+  absl::Status AskCache(const std::string& worker, const CacheQuery& query);
+  void set_on_cache_report(std::function<void(CacheReport)> on_report) { on_cache_report_ = std::move(on_report); }
   // Commits what changed and sends what is due.
   void Flush();
   // A few times a second: Flush(), evidence to disk at most once a second, workers' states to watchers, the forgotten dropped.
@@ -55,6 +61,7 @@ class ControlLoop {
   // Of the latest write to the state file.
   const absl::Status& state_status() const { return state_status_; }
   MonotonicTime Now() const { return clock_.Now(); }
+  double UnixSeconds() const { return clock_.UnixSeconds(); }
 
   static constexpr Duration kSnapshotEvery = std::chrono::seconds(1);
   static constexpr Duration kForgetAfter = std::chrono::minutes(5);
@@ -72,6 +79,7 @@ class ControlLoop {
   EventHub& events_;
   const Clock& clock_;
   SendTiers send_;
+  std::function<void(CacheReport)> on_cache_report_;
   Logger log_{"controller"};
   LoopCounters counters_;
   absl::Status state_status_;

@@ -49,10 +49,15 @@ class ControlLoopTest : public testing::Test {
     store_ = store.get();
     opened.store = std::move(store);
     loop_ = std::make_unique<ControlLoop>(std::move(opened), events_, clock_, [this](std::string_view peer, std::string_view frame) {
-      const auto vector = DecodeTierVector(frame);
-      EXPECT_TRUE(vector.ok());
-      EXPECT_TRUE(store_->epochs.contains(vector->epoch)) << "sent before it was on disk";
       if (!reachable_.contains(std::string(peer))) return false;
+      const auto message = DecodeFromController(frame);
+      EXPECT_TRUE(message.ok());
+      if (const auto* query = std::get_if<CacheQuery>(&*message)) {
+        asked_.emplace_back(peer, query->number);
+        return true;
+      }
+      const auto* vector = &std::get<TierVector>(*message);
+      EXPECT_TRUE(store_->epochs.contains(vector->epoch)) << "sent before it was on disk";
       sent_.emplace_back(peer, *vector);
       return true;
     });
@@ -84,8 +89,30 @@ class ControlLoopTest : public testing::Test {
   FakeStore* store_ = nullptr;
   std::set<std::string> reachable_;
   std::vector<std::pair<std::string, TierVector>> sent_;
+  std::vector<std::pair<std::string, uint64_t>> asked_;
   std::unique_ptr<ControlLoop> loop_;
 };
+
+TEST_F(ControlLoopTest, CacheReportsComeFromTheConnectionThatWasAsked) {
+  std::vector<CacheReport> reports;
+  loop_->set_on_cache_report([&](CacheReport report) { reports.push_back(std::move(report)); });
+  EXPECT_TRUE(absl::IsNotFound(loop_->AskCache("w", {1, 0})));
+  Hello("w", "peer");
+  Hello("v", "other");
+  ASSERT_TRUE(loop_->AskCache("w", {7, 3}).ok());
+  ASSERT_EQ(asked_.size(), 1u);
+  EXPECT_EQ(asked_[0], (std::pair<std::string, uint64_t>("peer", 7)));
+  CacheReport report;
+  report.worker = "w";
+  report.number = 7;
+  loop_->OnTiers("other", Encode(report));
+  EXPECT_TRUE(reports.empty()) << "v speaks for w";
+  loop_->OnTiers("peer", Encode(report));
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].number, 7u);
+  reachable_.clear();
+  EXPECT_TRUE(absl::IsUnavailable(loop_->AskCache("w", {8, 0})));
+}
 
 TEST_F(ControlLoopTest, ABurstOfFramesMakesOneVector) {
   Hello("w", "peer");

@@ -19,7 +19,7 @@ namespace stria {
 
 struct Event {
   std::string name;  // "revision", "tiers", "worker", "firing"
-  nlohmann::json data;
+  nlohmann::json data;  // with `unix_seconds`
   uint64_t revision = 0;  // the newest one at that time
 };
 

@@ -27,6 +27,7 @@
 #include "services/common/process.h"
 #include "services/common/service_routes.h"
 #include "services/controller/admin_api.h"
+#include "services/controller/cache_queries.h"
 #include "services/controller/calibration_json.h"
 #include "services/controller/control_loop.h"
 #include "services/controller/controller_metrics.h"
@@ -144,6 +145,7 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   ControlLoop loop(std::move(opened), events, SystemClock(), [&](std::string_view peer, std::string_view frame) {
     return tiers->SendTo(peer, frame) == SendResult::kSent;
   }, std::move(calibrations));
+  CacheQueries caches(io, loop);
   Pulse pulse(io, loop);
   tiers = std::make_unique<BusListener>(io, std::move(tiers_socket), [&](PeerFrame message) {
     loop.OnTiers(message.peer, message.frame);
@@ -165,7 +167,7 @@ absl::Status Serve(const Flags& flags, const CLI::App& app, const Logger& log) {
   };
   routes.ready = [&] { return loop.state_status(); };
   AddServiceRoutes(*server, routes);
-  AddAdminRoutes(*server, loop, events, tokens, listening);
+  AddAdminRoutes(*server, loop, events, caches, tokens, listening);
 
   const StopSignals signals(io, [&] {
     loop.Save();

@@ -175,6 +175,10 @@ absl::StatusOr<Settings> SettingsFromJson(const json& object, const Settings& ba
       continue;
     }
     const SettingField* field = FindSetting(name);
+    if (field != nullptr && field->type == SettingField::Type::kChoice) {  // by name only, not by place in the list
+      STRIA_RETURN_IF_ERROR(SetSetting(settings, name, Dump(value).substr(0, 100)));
+      continue;
+    }
     const bool wants_bool = field != nullptr && field->type == SettingField::Type::kBool;
     if (field != nullptr && !(wants_bool ? value.is_boolean() : value.is_number())) {
       return absl::InvalidArgumentError(absl::StrCat(name, " = ", value.is_structured() ? value.type_name() : Dump(value), ": must be ", wants_bool ? "true or false" : "a number"));

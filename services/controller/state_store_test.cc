@@ -461,6 +461,7 @@ TEST(StateJson, SettingsTakeOnlyWhatTheyKnow) {
   EXPECT_NE(refused(R"({"tau": null})").find("tau = null"), std::string::npos);
   EXPECT_NE(refused(R"({"demote_after": 1.5})").find("demote_after = 1.5"), std::string::npos);
   EXPECT_NE(refused(R"({"reference_length": -4096})").find("reference_length = -4096"), std::string::npos);
+  EXPECT_NE(refused(R"({"keys_widest": 1})").find("keys_widest = \"1\": must be one of int2"), std::string::npos) << "a choice is a name, not a place in a list";
   EXPECT_NE(refused("[]").find("object"), std::string::npos);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "services/controller/state_json.h"
 
 namespace stria {
 namespace {
@@ -111,7 +112,8 @@ json StatusJson(const ControlLoop& loop) {
   json models = json::array(), workers = json::array();
   for (const auto& [fingerprint, model] : brain.models()) models.push_back(ModelJson(loop, model));
   for (const auto& [name, worker] : brain.registry().workers()) workers.push_back(WorkerJson(loop, name, worker));
-  return {{"revision", brain.revision()},
+  return {{"unix_seconds", loop.UnixSeconds()},
+          {"revision", brain.revision()},
           {"tau", brain.settings().tau},
           {"frozen", brain.settings().frozen},
           {"models", std::move(models)},
@@ -139,6 +141,23 @@ absl::StatusOr<json> TiersJson(const ControlLoop& loop, std::string_view wanted)
   }
   object["layers"] = std::move(layers);
   return object;
+}
+
+json SmoothedJson(const ModelState& model) {
+  json layers = json::array();
+  for (uint32_t l = 0; l < model.layer_count(); ++l) {
+    layers.push_back({{"layer", l}, {"ema", Averages(model, l, CacheKind::kPlain)}, {"ema_latent", Averages(model, l, CacheKind::kLatent)}});
+  }
+  return layers;
+}
+
+json SnapshotJson(const ControlLoop& loop) {
+  json tiers = json::array();
+  for (const auto& [fingerprint, model] : loop.brain().models()) tiers.push_back(*TiersJson(loop, fingerprint));
+  return {{"unix_seconds", loop.UnixSeconds()},
+          {"settings", ToJson(loop.brain().settings())},
+          {"status", StatusJson(loop)},
+          {"tiers", std::move(tiers)}};
 }
 
 json PlanJson(const ControlLoop& loop, const Settings& after) {

@@ -18,6 +18,12 @@ nlohmann::json StatusJson(const ControlLoop& loop);
 // InvalidArgument (several to choose from) name the models.
 absl::StatusOr<nlohmann::json> TiersJson(const ControlLoop& loop, std::string_view wanted);
 
+// Per layer of a model the averages as they are: [{layer, ema, ema_latent}].
+nlohmann::json SmoothedJson(const ModelState& model);
+
+// All that a page or a recording begins with: status, every model's tiers, the settings.
+nlohmann::json SnapshotJson(const ControlLoop& loop);
+
 // What other settings would do at once: {"models": [{model, model_name, average_bits: {before, after}, layers: [those whose width changes]}]}.
 nlohmann::json PlanJson(const ControlLoop& loop, const Settings& after);
 

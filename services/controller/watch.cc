@@ -11,6 +11,7 @@
 #include "services/common/http_error.h"
 #include "services/controller/query.h"
 #include "services/controller/state_json.h"
+#include "services/controller/status_json.h"
 
 namespace stria {
 namespace {
@@ -30,9 +31,12 @@ boost::asio::awaitable<void> Watch(ControlLoop& loop, EventHub& events, HttpExch
     co_await exchange.Respond(refusal);
     co_return;
   }
-  const auto wants = exchange.request().query.find("firings");
+  const auto wants = [&exchange](const char* what) {
+    const auto it = exchange.request().query.find(what);
+    return it != exchange.request().query.end() && it->second == "true";
+  };
   // Subscribed before the record is read, so that no revision falls in between; those that come both ways are told once.
-  const std::shared_ptr<EventHub::Watcher> watcher = events.Watch(wants != exchange.request().query.end() && wants->second == "true");
+  const std::shared_ptr<EventHub::Watcher> watcher = events.Watch(wants("firings"));
   const absl::StatusOr<std::vector<Revision>> past = loop.store().Revisions(*from, kMaxListed);
   if (!past.ok()) {
     const HttpResponse refusal = ErrorResponse(past.status());
@@ -41,6 +45,7 @@ boost::asio::awaitable<void> Watch(ControlLoop& loop, EventHub& events, HttpExch
   }
   uint64_t told = 0;
   std::string text = ": watching\n\n";
+  if (wants("snapshot")) text += SseText("snapshot", SnapshotJson(loop), loop.brain().revision());
   for (const Revision& revision : *past) {
     told = revision.number;
     text += SseText("revision", ToJson(revision), revision.number);

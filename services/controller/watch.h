@@ -9,7 +9,8 @@
 
 namespace stria {
 
-// Query: `from`, the first revision to tell out of the record before what happens now; `firings=true`, canary firings too. A comment every
+// Query: `from`, the first revision to tell out of the record before what happens now; `firings=true`, canary firings
+// too, with the averages after them; `snapshot=true`, first of all what is at that moment. A comment every
 // few seconds keeps the connection alive and finds out when the client is gone.
 boost::asio::awaitable<void> Watch(ControlLoop& loop, EventHub& events, HttpExchange& exchange);
 

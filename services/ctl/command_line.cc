@@ -145,9 +145,10 @@ void CommandLine::AddRecord() {
   Leaf(app_, "flips", "changes of layers' widths, newest last", [this](Commands& c) { return c.Flips(limit_); })
       ->add_option("--limit", limit_, "the newest so many")->capture_default_str();
   CLI::App* watch = Leaf(app_, "watch", "what happens, as it happens; ends when the controller does",
-                         [this](Commands& c) { return c.Watch(from_, firings_); });
+                         [this](Commands& c) { return c.Watch(from_, firings_, record_); });
   watch->add_option("--from", from_, "first tell the revisions from this number on");
   watch->add_flag("--firings", firings_, "canary firings too");
+  watch->add_flag("--record", record_, "for the live page's replay: what is now, then all that happens, firings too, as JSON");
 }
 
 void CommandLine::AddTexts() {

@@ -57,7 +57,7 @@ class CommandLine {
   std::vector<uint32_t> layers_;
   std::optional<uint64_t> from_, to_, revision_;
   uint64_t limit_ = 1000;
-  bool firings_ = false;
+  bool firings_ = false, record_ = false;
   Action action_;
   Text text_;
 };

@@ -214,12 +214,12 @@ int Commands::History(uint64_t from, uint64_t limit) {
 
 int Commands::Flips(uint64_t limit) { return ShowList(client_.Get(absl::StrCat("/v1/flips?limit=", limit)), "flips", &RenderFlips); }
 
-int Commands::Watch(std::optional<uint64_t> from, bool firings) {
-  std::string target = absl::StrCat("/v1/watch?firings=", firings ? "true" : "false");
+int Commands::Watch(std::optional<uint64_t> from, bool firings, bool record) {
+  std::string target = absl::StrCat("/v1/watch?firings=", firings || record ? "true" : "false", "&snapshot=", record ? "true" : "false");
   if (from.has_value()) absl::StrAppend(&target, "&from=", *from);
   const auto ended = client_.Follow(target, [&](const std::string& name, const json& data) {
     const json event = {{"event", name}, {"data", data}};
-    switch (style_.format) {
+    switch (record ? OutputFormat::kJson : style_.format) {
       case OutputFormat::kTable: Print(RenderEvent(name, data) + "\n"); break;
       case OutputFormat::kJson: Print(Compact(event) + "\n"); break;
       case OutputFormat::kYaml: Print("---\n" + ToYaml(event)); break;

@@ -52,7 +52,8 @@ class Commands {
   int History(uint64_t from, uint64_t limit);  // json: a list of objects with "revision"
   int Flips(uint64_t limit);
   // One line an event; json: one object {"event", "data"} a line. Ends when the controller goes away.
-  int Watch(std::optional<uint64_t> from, bool firings);
+  // With `record`, a snapshot first and firings too, as JSON whatever the style.
+  int Watch(std::optional<uint64_t> from, bool firings, bool record);
 
  private:
   using Json = nlohmann::json;

@@ -71,6 +71,13 @@ class FakeEngine final : public Engine {
     }
     return all;
   }
+  CacheReport ReportCache(uint64_t sequence) const override {
+    CacheReport report;
+    report.epoch = tiers_.epoch;
+    for (const auto& [name, state] : running_) report.sequences.push_back({.name = name, .tokens = state.first});
+    report.pages_of = sequence;
+    return report;
+  }
   std::vector<LayerBytes> layer_bytes() const override { return {}; }
   uint64_t staging_bytes_per_token() const override { return 0; }
 

@@ -30,15 +30,17 @@ void TierLink::TakeAndApply() {
 }
 
 void TierLink::Take(const std::string& frame, std::optional<TierVector>& newest) {
-  absl::StatusOr<TierVector> tiers = DecodeTierVector(frame);
-  if (!tiers.ok()) return Refuse(std::string(tiers.status().message()));
+  absl::StatusOr<FromController> message = DecodeFromController(frame);
+  if (!message.ok()) return Refuse(std::string(message.status().message()));
+  if (const auto* query = std::get_if<CacheQuery>(&*message)) return Answer(*query);
+  auto* tiers = std::get_if<TierVector>(&*message);
   if (tiers->model != hello_.model) return Refuse(absl::StrCat("tier vector of model ", tiers->model));
   if (tiers->layers.size() != hello_.layers) {
     return Refuse(absl::StrCat("tier vector of ", tiers->layers.size(), " layers, the model has ", hello_.layers));
   }
   const uint64_t in_force = engine_.tiers().epoch;
   if (tiers->epoch > in_force) {
-    if (!newest || tiers->epoch > newest->epoch) newest = *std::move(tiers);
+    if (!newest || tiers->epoch > newest->epoch) newest = std::move(*tiers);
     return;
   }
   // Sent again because the acknowledgement was lost; or by a controller that must hear of a newer epoch.
@@ -49,6 +51,15 @@ void TierLink::Take(const std::string& frame, std::optional<TierVector>& newest)
 void TierLink::Refuse(std::string why) {
   ++stats_.refused_frames;
   note_ = absl::StrCat("refused a tier frame: ", why);
+}
+
+// Lost when the socket refuses it: who asked gives up.
+void TierLink::Answer(const CacheQuery& query) {
+  CacheReport report = engine_.ReportCache(query.sequence);
+  report.worker = hello_.worker;
+  report.incarnation = hello_.incarnation;
+  report.number = query.number;
+  channel_.Send(Encode(report));
 }
 
 // When the socket refuses it, the next hello carries the epoch too.

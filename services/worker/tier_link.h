@@ -1,5 +1,5 @@
 // The worker's end of the tiers socket: says who it is and what it runs under, takes the newest tier vector, and acknowledges it
-// once it is in force. Without a controller the last vector stays. One thread: the loop's.
+// once it is in force. Tells what the cache holds when asked. Without a controller the last vector stays. One thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,7 @@ class TierLink {
   void Take(const std::string& frame, std::optional<TierVector>& newest);
   void Refuse(std::string why);
   void Acknowledge();
+  void Answer(const CacheQuery& query);
 
   TierHello hello_;
   FrameChannel& channel_;

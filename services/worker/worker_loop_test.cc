@@ -89,6 +89,27 @@ TEST_F(TierLinkTest, RefusesForeignVectors) {
   EXPECT_TRUE(Acks().empty());
 }
 
+TEST_F(TierLinkTest, TellsWhatTheCacheHolds) {
+  StartSequence start;
+  start.name = {4, 1};
+  start.prompt = {1};
+  start.max_new_tokens = 9;
+  ASSERT_TRUE(engine_.Start(start).ok());
+  channel_.arriving.push_back(Encode(CacheQuery{.number = 12, .sequence = 4}));
+  link_.TakeAndApply();
+  ASSERT_EQ(channel_.sent.size(), 1u);
+  const auto decoded = DecodeToController(channel_.sent[0]);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  const CacheReport& report = std::get<CacheReport>(*decoded);
+  EXPECT_EQ(report.worker, kIdentity.name);
+  EXPECT_EQ(report.incarnation, kIdentity.incarnation);
+  EXPECT_EQ(report.number, 12u);
+  EXPECT_EQ(report.pages_of, 4u);
+  ASSERT_EQ(report.sequences.size(), 1u);
+  EXPECT_EQ(report.sequences[0].name, start.name);
+  EXPECT_EQ(link_.stats().refused_frames, 0u);
+}
+
 TEST_F(TierLinkTest, HelloEverySecondSaysTheEpoch) {
   link_.Tick();
   Arrive(TiersOf(5, Width::kInt2));

@@ -1,5 +1,7 @@
 """Processes die and come back; what was accepted ends in one clear way."""
 import signal
+import time
+import urllib.error
 
 import openai
 import pytest
@@ -47,3 +49,42 @@ def test_terminated_processes_exit_clean(make_stack):
     stack = make_stack()
     for name in ("scheduler", "worker", "controller"):
         assert stack.kill(name, signal.SIGTERM) == 0, stack.log(name)[-2000:]
+
+
+def test_a_worker_that_stands_still_for_a_minute_delays_nobody(make_stack):
+    stack = make_stack(workers=2)
+    client = connect(stack)
+
+    def entry(worker: str) -> dict:
+        workers = get_json(stack.controller_url + "/v1/status")["workers"]
+        return next(w for w in workers if w["worker"].endswith(f"-{stack.worker_ports[worker]}"))
+
+    def in_step(worker: str):
+        return (e := entry(worker))["state"] == "SYNCED" and e["epoch_applied"] == e["epoch"] and e
+
+    process = stack.processes["worker1"]
+    process.send_signal(signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 60
+        stopped_at = entry("worker1")["epoch_applied"]
+        wait_for("it is STALE", lambda: entry("worker1")["state"] == "STALE", 40)
+        rounds = 0
+        while time.monotonic() < deadline or rounds < 3:
+            rounds += 1
+            stack.striactl("canary", "rate", "set", f"{1 / (rounds + 1)}")  # a vector of its own each
+            epoch = wait_for("the other worker has it", lambda: in_step("worker"))["epoch"]
+            assert entry("worker1")["state"] == "STALE" and entry("worker1")["epoch_applied"] == stopped_at < epoch
+            assert chat(client, stack.model, PROMPTS[rounds % 8], stream=True, max_tokens=20)[0], "requests are served meanwhile"
+            cache = get_json(f"{stack.controller_url}/v1/cache?worker={entry('worker')['worker']}")
+            assert cache["epoch"] == epoch
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                get_json(f"{stack.controller_url}/v1/cache?worker={entry('worker1')['worker']}")
+            assert refused.value.code in (503, 504)
+        assert entry("worker1")["heard_seconds_ago"] > 40
+    finally:
+        process.send_signal(signal.SIGCONT)
+    last = wait_for("it catches up", lambda: in_step("worker1"))
+    assert last["epoch_applied"] == entry("worker")["epoch_applied"] and last["restarts"] == 0
+    wait_for("the scheduler uses it again", lambda: {w["state"] for w in stack.status()["workers"]} == {"serving"})
+    answers = in_parallel([lambda i=i: chat(client, stack.model, PROMPTS[i], stream=False, max_tokens=20) for i in range(6)])
+    assert all(text for text, _ in answers)
