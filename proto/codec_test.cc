@@ -264,7 +264,14 @@ TEST(TierCodec, RoundTrip) {
 }
 
 CacheReport ExampleReport() {
-  CacheReport report{.worker = "w", .incarnation = 5, .number = 17, .epoch = 6, .pool_bytes = 1000, .used_bytes = 700, .pages_of = 9};
+  CacheReport report;
+  report.worker = "w";
+  report.incarnation = 5;
+  report.number = 17;
+  report.epoch = 6;
+  report.pool_bytes = 1000;
+  report.used_bytes = 700;
+  report.pages_of = 9;
   report.sequences = {{.name = {9, 2}, .tokens = 130, .positions = 194, .tail = 2, .ring_keys = 64, .prefilling = false,
                        .page_bytes = {1, 2, 3, 4}, .ring_bytes = 50, .bytes = 60, .fp16_bytes = 240},
                       {.name = {10, 0}, .prefilling = true}};

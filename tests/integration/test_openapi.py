@@ -102,9 +102,9 @@ def document(stack):
     return document
 
 
-def validate(document: dict, schema: dict, value) -> None:
+def faults(document: dict, schema: dict, value) -> list[str]:
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "components": document["components"], **closed(schema)}
-    jsonschema.Draft202012Validator(schema).validate(value)
+    return [f"{error.json_path}: {error.message[:300]}" for error in jsonschema.Draft202012Validator(schema).iter_errors(value)]
 
 
 def response_of(document: dict, method: str, path: str, status: int) -> dict:
@@ -126,7 +126,7 @@ def test_every_route_is_asked(document):
 
 
 def test_answers_are_as_described(stack, document):
-    worker = get_json(stack.controller_url + "/v1/status")["workers"][0]["worker"]
+    worker, wrong = get_json(stack.controller_url + "/v1/status")["workers"][0]["worker"], set()
     for method, path, asked, body, expected in REQUESTS:
         status, media, text = ask(stack.controller_url + asked.replace("{worker}", worker), method, body)
         assert status == expected, (method, asked, text[:300])
@@ -135,10 +135,8 @@ def test_answers_are_as_described(stack, document):
         assert media in content, (method, asked, media)
         if media != "application/json":
             continue
-        try:
-            validate(document, content[media]["schema"], json.loads(text))
-        except jsonschema.ValidationError as error:
-            raise AssertionError(f"{method} {asked}: {error.message} at {list(error.absolute_path)}") from None
+        wrong |= {f"{method} {asked}: {fault}" for fault in faults(document, content[media]["schema"], json.loads(text))}
+    assert wrong == set()
 
 
 def test_live_values_are_as_described(stack, document, client):
@@ -153,22 +151,19 @@ def test_live_values_are_as_described(stack, document, client):
     assert len(held) == 1
     cache = get_json(f"{stack.controller_url}/v1/cache?worker={worker}&sequence={held[0]['sequence']}")
     assert len(cache["pages"]["layers"]) == 30 and cache["pages"]["layers"][0]["keys"][0] == 16
-    schemas = document["components"]["schemas"]
-    validate(document, {"$ref": "#/components/schemas/Cache"}, cache)
+    assert faults(document, {"$ref": "#/components/schemas/Cache"}, cache) == []
     tiers = get_json(stack.controller_url + "/v1/tiers")
     assert tiers["firings"] > 0 and tiers["layers"][0]["ema"] is not None
-    validate(document, {"$ref": "#/components/schemas/Tiers"}, tiers)
-    validate(document, {"$ref": "#/components/schemas/Status"}, get_json(stack.controller_url + "/v1/status"))
+    assert faults(document, {"$ref": "#/components/schemas/Tiers"}, tiers) == []
+    assert faults(document, {"$ref": "#/components/schemas/Status"}, get_json(stack.controller_url + "/v1/status")) == []
     for flip in get_json(stack.controller_url + "/v1/flips")["flips"]:
-        validate(document, {"$ref": "#/components/schemas/Flip"}, flip)
+        assert faults(document, {"$ref": "#/components/schemas/Flip"}, flip) == []
     stream.close()
-    assert "Cache" in schemas
 
 
 def test_what_is_not_described_would_be_found(document):
     status = {"unix_seconds": 1.5, "revision": 1, "tau": 1, "frozen": False, "models": [], "workers": [], "state_file": {"damage": None, "error": None},
               "listening": {"http": "a", "telemetry": "b", "tiers": "c"}}
-    validate(document, {"$ref": "#/components/schemas/Status"}, status)
+    assert faults(document, {"$ref": "#/components/schemas/Status"}, status) == []
     for wrong in ({**status, "secret": 1}, {**status, "tau": "1"}, {key: value for key, value in status.items() if key != "frozen"}):
-        with pytest.raises(jsonschema.ValidationError):
-            validate(document, {"$ref": "#/components/schemas/Status"}, wrong)
+        assert faults(document, {"$ref": "#/components/schemas/Status"}, wrong) != []

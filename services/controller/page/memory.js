@@ -27,7 +27,7 @@ function bar(name, total, parts, scale) {
 export function showMemory(parent, summary, cache) {
   const live = (cache?.sequences ?? []).filter((sequence) => !sequence.prefilling && sequence.tokens > 0);
   show(summary, [live.length, cache?.pool_bytes, cache?.used_bytes], () => [
-    !cache ? 'No worker answers yet.'
+    !cache ? 'No worker has told of its cache.'
       : `${live.length === 0 ? 'No live sequence' : live.length === 1 ? 'One live sequence' : `${live.length} live sequences`} on ${cache.worker}; pool ${bytes(cache.used_bytes)} of ${bytes(cache.pool_bytes)} in use.`]);
   show(parent, live.map((sequence) => [sequence.sequence, sequence.tokens, sequence.bytes, sequence.page_bytes]), () => {
     if (live.length === 0) return [h('p', {class: 'empty'}, 'What sequences hold appears here while they run.')];

@@ -14,7 +14,7 @@ export function showFigures(parent, state, model, cache, now) {
   const workers = [...state.workers.values()], synced = workers.filter((worker) => worker.state === 'SYNCED').length;
   const facts = [
     ['Average bits', bits ? ((bits.keys + bits.values) / 2).toFixed(2) : '–', bits ? `keys ${bits.keys.toFixed(2)}, values ${bits.values.toFixed(2)}; next pages` : 'of the next pages'],
-    ['Memory saved', saved == null ? '–' : `${Math.round(saved * 100)} %`, saved == null ? 'no live sequence' : `${bytes(t.held)} held, ${bytes(t.fp16)} in FP16`],
+    ['Memory saved', saved == null ? '–' : `${Math.round(saved * 100)} %`.replace('-', '−'), saved == null ? 'no live sequence' : `${bytes(t.held)} held, ${bytes(t.fp16)} in FP16`],
     ['τ', state.settings.tau == null ? '–' : reading(state.settings.tau), state.settings.policy === 'budget' ? 'policy: budget' : 'nats a layer may cost'],
     ['Firings', model ? number(model.firings) : '–', model ? `last ${ago(last)}` : ''],
     ['Width changes', model ? number(model.flips) : '–', model ? `epoch ${model.epoch}` : ''],
@@ -50,7 +50,7 @@ export function showFirings(parent, state, now) {
     svg('svg', {class: 'strip', height: 26, width: '100%', role: 'img', 'aria-label': `${recent.length} firings in the last minute`},
       ...marks.map((at) => svg('line', {x1: `${at}%`, x2: `${at}%`, y1: 3, y2: 23}))),
     h('p', {class: 'strip-ends'}, h('span', {}, 'a minute ago'), h('span', {}, 'now')),
-    listed.length === 0 ? h('p', {class: 'empty'}, 'None seen yet: about one in so many decode steps fires.')
+    listed.length === 0 ? h('p', {class: 'empty'}, `None seen yet: ${state.settings.canary_rate > 0 ? `about one in ${Math.round(1 / state.settings.canary_rate)} decode steps fires` : 'the canary is off'}.`)
       : h('ul', {class: 'firings'}, ...listed.map((firing) => h('li', {},
         h('time', {}, clock(firing.unix_seconds)),
         h('span', {}, `${firing.worker}, step ${number(firing.step)}`),

@@ -55,7 +55,7 @@ const handlers = {
     const model = modelOf(state, data.model);
     model.epoch = data.epoch;
     model.layers = data.layers.map(([keys, values, plain, latent], i) => ({
-      flips: 0, ema: null, ...model.layers[i], layer: i,
+      flips: 0, ema: null, ...model.layers[i], layer: i, recommended: undefined,  // told by the next poll
       keys: widthOfBits(keys), values: widthOfBits(values), guard_plain: widthOfBits(plain), guard_latent: widthOfBits(latent),
     }));
     for (const flip of data.flips) if (!flip.first) model.layers[flip.layer].flips += 1, model.flips += 1;
