@@ -76,7 +76,7 @@ def test_a_worker_that_stands_still_for_a_minute_delays_nobody(make_stack):
             assert entry("worker1")["state"] == "STALE" and entry("worker1")["epoch_applied"] == stopped_at < epoch
             assert chat(client, stack.model, PROMPTS[rounds % 8], stream=True, max_tokens=20)[0], "requests are served meanwhile"
             cache = get_json(f"{stack.controller_url}/v1/cache?worker={entry('worker')['worker']}")
-            assert cache["epoch"] == epoch
+            assert cache["epoch"] >= epoch and cache["sequences"] == []
             with pytest.raises(urllib.error.HTTPError) as refused:
                 get_json(f"{stack.controller_url}/v1/cache?worker={entry('worker1')['worker']}")
             assert refused.value.code in (503, 504)

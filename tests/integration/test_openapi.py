@@ -5,7 +5,7 @@ import urllib.request
 
 import jsonschema
 import pytest
-from stack import get_json
+from stack import get_json, wait_for
 
 # (method, path in the document, path asked for, body, status expected). `{worker}` is the worker's name.
 REQUESTS = [
@@ -141,6 +141,7 @@ def test_answers_are_as_described(stack, document):
 
 def test_live_values_are_as_described(stack, document, client):
     """After firings and with a sequence's pages there is more to describe."""
+    stack.striactl("thaw")
     stack.striactl("canary", "rate", "set", "1")
     stream = client.completions.create(model=stack.model, prompt="Why is the sky blue? " * 40, max_tokens=400, stream=True,
                                        logit_bias={"2": -100, "0": -100}, temperature=1.0)
@@ -152,8 +153,8 @@ def test_live_values_are_as_described(stack, document, client):
     cache = get_json(f"{stack.controller_url}/v1/cache?worker={worker}&sequence={held[0]['sequence']}")
     assert len(cache["pages"]["layers"]) == 30 and cache["pages"]["layers"][0]["keys"][0] == 16
     assert faults(document, {"$ref": "#/components/schemas/Cache"}, cache) == []
-    tiers = get_json(stack.controller_url + "/v1/tiers")
-    assert tiers["firings"] > 0 and tiers["layers"][0]["ema"] is not None
+    tiers = wait_for("a firing", lambda: (t := get_json(stack.controller_url + "/v1/tiers"))["firings"] > 0 and t)
+    assert tiers["layers"][0]["ema"] is not None
     assert faults(document, {"$ref": "#/components/schemas/Tiers"}, tiers) == []
     assert faults(document, {"$ref": "#/components/schemas/Status"}, get_json(stack.controller_url + "/v1/status")) == []
     for flip in get_json(stack.controller_url + "/v1/flips")["flips"]:

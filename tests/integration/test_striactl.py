@@ -309,8 +309,9 @@ def test_roles(tmp_path):
                                            capture_output=True, text=True, check=True).stdout)
         statuses = [subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", stack.controller_url + path],
                                    capture_output=True, text=True, check=True).stdout
-                    for path in ("/health", "/ready", "/metrics", "/config", "/openapi.json", "/v1/status", "/nowhere")]
-        assert statuses == ["200", "200", "200", "401", "401", "401", "401"]
+                    for path in ("/health", "/ready", "/metrics", "/", "/page/main.js", "/config", "/openapi.json", "/v1/status", "/v1/cache",
+                                 "/page%2F..%2Fv1/status", "/nowhere")]
+        assert statuses == ["200"] * 5 + ["401"] * 4 + ["404", "401"], "the page's files hold no data, and no path hides behind theirs"
         command_line = (f"/proc/{controller.pid}/cmdline")
         seen = stack.log("controller") + json.dumps(config) + open(command_line).read() + json.dumps(history)
         assert VIEWER not in seen and OPERATOR not in seen, "tokens are told to nobody"

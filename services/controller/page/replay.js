@@ -5,13 +5,15 @@ import {apply, emptyState} from './store.js';
 export function parseRecording(text) {
   const events = [], trial = emptyState();
   let time = 0;
-  text.split('\n').forEach((line, i) => {
+  const lines = text.split('\n');
+  lines.forEach((line, i) => {
     if (line.trim() === '') return;
     let entry;
     try {
       entry = JSON.parse(line);
       apply(trial, entry);
     } catch {
+      if (i > 0 && i === lines.length - 1) return;  // cut off while it was being written
       throw new Error(`line ${i + 1} is no event of a controller`);
     }
     // Revisions told out of the record are older than what happened while it was made.
