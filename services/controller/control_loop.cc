@@ -41,7 +41,12 @@ void ControlLoop::OnTelemetry(std::string_view bytes) {
   if (frame->cost_seconds > 0 && frame->cost_seconds < 60) counters_.firing_seconds += frame->cost_seconds;
   if (!events_.firings_watched()) return;
   json firing = ToJson(*frame);
-  firing["layers"] = SmoothedJson(brain_.models().at(frame->model));
+  // Of a fleet that fires a thousand times a second nobody can read all averages.
+  MonotonicTime& told = smoothed_told_[frame->model];
+  if (told == MonotonicTime{} || clock_.Now() - told >= kSmoothedEvery) {
+    told = clock_.Now();
+    firing["layers"] = SmoothedJson(brain_.models().at(frame->model));
+  }
   Announce("firing", std::move(firing));
 }
 

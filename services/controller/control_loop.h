@@ -64,6 +64,8 @@ class ControlLoop {
   double UnixSeconds() const { return clock_.UnixSeconds(); }
 
   static constexpr Duration kSnapshotEvery = std::chrono::seconds(1);
+  // Of one model's averages, beside its firings, to watchers.
+  static constexpr Duration kSmoothedEvery = std::chrono::milliseconds(100);
   static constexpr Duration kForgetAfter = std::chrono::minutes(5);
 
  private:
@@ -84,6 +86,7 @@ class ControlLoop {
   LoopCounters counters_;
   absl::Status state_status_;
   std::map<std::string, std::string> peers_;      // worker → routing id of its latest hello
+  std::map<std::string, MonotonicTime> smoothed_told_;  // by model
   std::map<std::string, std::string> announced_;  // worker → state as last told to watchers
   MonotonicTime last_snapshot_{}, last_warning_{}, last_sweep_{};
   uint64_t warnings_held_back_ = 0;

@@ -2,6 +2,9 @@
 
 #include <set>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
 #include "gtest/gtest.h"
 #include "proto/codec.h"
 #include "services/controller/status_json.h"
@@ -112,6 +115,33 @@ TEST_F(ControlLoopTest, CacheReportsComeFromTheConnectionThatWasAsked) {
   EXPECT_EQ(reports[0].number, 7u);
   reachable_.clear();
   EXPECT_TRUE(absl::IsUnavailable(loop_->AskCache("w", {8, 0})));
+}
+
+TEST_F(ControlLoopTest, WatchersOfFiringsSeeTheAveragesNowAndThen) {
+  const auto watcher = events_.Watch(/*firings=*/true);
+  Hello("w", "peer");
+  Fire(1, 0.01);
+  Fire(2, 0.01);
+  clock_.Advance(ControlLoop::kSmoothedEvery);
+  Fire(3, 0.01);
+  std::vector<nlohmann::json> firings;
+  boost::asio::co_spawn(
+      io_,
+      [&]() -> boost::asio::awaitable<void> {
+        for (;;) {
+          const std::optional<Event> event = co_await watcher->Next(Duration::zero());
+          if (!event.has_value()) co_return;
+          EXPECT_EQ(event->data.at("unix_seconds").is_number(), true) << event->name;
+          if (event->name == "firing") firings.push_back(event->data);
+        }
+      },
+      boost::asio::detached);
+  io_.run();
+  ASSERT_EQ(firings.size(), 3u);
+  EXPECT_EQ(firings[0]["layers"].size(), 2u);
+  EXPECT_NEAR(firings[0]["layers"][0]["ema"]["int4"].get<double>(), 0.01, 1e-6);
+  EXPECT_EQ(firings[1].contains("layers"), false);
+  EXPECT_EQ(firings[2].contains("layers"), true);
 }
 
 TEST_F(ControlLoopTest, ABurstOfFramesMakesOneVector) {

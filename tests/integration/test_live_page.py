@@ -160,10 +160,10 @@ def test_it_lives(page, stack):
         wait_for("τ", lambda: page.figures()["τ"] == "0.2")
         wait_for("other widths, as served", lambda: shown_as_served(page, stack) and page.layers() != before)
         wait_for("the sequence's pages", lambda: page.find("#stripes canvas").is_displayed())
+        wait_for("a full ring", lambda: "64 of 64" in page.text("#workers"))
         cache = wait_for("memory", lambda: "in use" in page.text("#memory-summary") and page.figures()["Memory saved"] != "–" and page.run(
             "return [...document.querySelectorAll('#memory .bar-track')].map((each) => each.getAttribute('aria-label'))"))
-        assert [label.split(":")[0] for label in cache] == ["In FP16 it would be", "Cache held", "of it rings and tails"]
-        wait_for("a full ring", lambda: "64 of 64" in page.text("#workers"))
+        assert [label.split(":")[0] for label in cache] == ["In FP16 it would be", "Cache held", "of it rings and tails (64 of 64 keys)"]
         page.open(stack.controller_url, dark=True)
         wait_for("dark", lambda: page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(18, 20, 25)")
         assert page.run("return getComputedStyle(document.querySelector('.back') ?? document.body).transitionDuration") == "0s", "less motion was wished for"

@@ -11,6 +11,9 @@ export function totals(sequences) {
   return {pages, held, ring, next: Math.max(0, held - ring - sealed), fp16: sum(sequences, (s) => s.fp16_bytes)};
 }
 
+// Valid keys in a ring, on average.
+export const ringFill = (sequences) => Math.round(sum(sequences, (s) => s.ring_keys) / sequences.length);
+
 function bar(name, total, parts, scale) {
   let at = 0;
   const boxes = parts.filter(([, value]) => value > 0).map(([kind, value, title]) => {
@@ -36,7 +39,7 @@ export function showMemory(parent, summary, cache) {
     return [
       bar('In FP16 it would be', t.fp16, [['baseline', t.fp16, 'FP16']], scale),
       bar('Cache held', t.held, parts, scale),
-      bar('of it rings and tails', t.ring, [['ring', t.ring, 'rings and tails']], scale),
+      bar(`of it rings and tails (${ringFill(live)} of 64 keys)`, t.ring, [['ring', t.ring, 'rings and tails']], scale),
       h('p', {class: 'legend'}, ...parts.filter(([, value]) => value > 0).map(([kind, value, title]) => h('span', {}, h('i', {class: `swatch ${kind}`}), `${title} ${bytes(value)}`))),
     ];
   });

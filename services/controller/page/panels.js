@@ -1,6 +1,6 @@
 // Figures, workers, firings and revisions: text and small tables.
 import {ago, BITS, bytes, clock, day, h, NAMES, number, reading, show, svg, WIDTHS} from './dom.js';
-import {totals} from './memory.js';
+import {ringFill, totals} from './memory.js';
 
 const STRIP_SECONDS = 60, LISTED_FIRINGS = 5;
 
@@ -29,7 +29,7 @@ export function showWorkers(parent, state) {
   const rows = [...state.workers.values()].map((worker) => {
     const held = state.caches.get(worker.worker)?.sequences ?? [];
     const ring = held.filter((sequence) => !sequence.prefilling && sequence.tokens > 0);
-    const fill = ring.length === 0 ? '–' : `${Math.round(ring.reduce((total, sequence) => total + sequence.ring_keys, 0) / ring.length)} of 64`;
+    const fill = ring.length === 0 ? '–' : `${ringFill(ring)} of 64`;
     return [worker.worker, worker.state, number(worker.epoch_applied), number(worker.epoch_sent), fill,
       ago(worker.heard_seconds_ago), number(worker.frames), number(worker.frames_lost), number(worker.restarts)];
   });
