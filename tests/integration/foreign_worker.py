@@ -141,6 +141,8 @@ class Worker:
         for frame in received(self.tiers):
             vector = make(TierFrame)
             vector._UnPack(TierFrame.TierFrame.GetRootAs(frame, 0))
+            if vector.messageType != TierMessage.TierMessage.TierVector:
+                continue  # somebody asks what the cache holds: a parrot has none
             vector = vector.message
             if vector.model != MODEL.encode() or len(vector.layers) != LAYERS:
                 continue

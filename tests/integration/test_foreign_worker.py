@@ -74,6 +74,11 @@ def test_it_serves_survives_and_leaves(stack):
     assert metric(controller, "stria_controller_frames_accepted_total") >= 1
     assert metric(controller, "stria_controller_malformed_tiers_frames_total") == 0
 
+    # It does not know the question what its cache holds, which harms nobody.
+    with pytest.raises(urllib.error.HTTPError) as silent:
+        get_json(stack.controller_url + "/v1/cache?worker=parrot")
+    assert silent.value.code == 504
+
     # It dies in the middle of an answer; another goes on from the tokens that were delivered.
     count = 400
     result = []

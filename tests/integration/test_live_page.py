@@ -111,6 +111,7 @@ def talking(stack):
     finally:
         enough.set()
         thread.join(60)
+        wait_for("nobody's pages", lambda: held_tokens(stack) == 0)
 
 
 def held_tokens(stack) -> int:

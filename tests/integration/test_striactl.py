@@ -84,7 +84,8 @@ def test_settings_by_name(stack):
         stack.striactl("settings", "get", name)
     assert "no setting is called 'taw'" in refused(stack, 2, "settings", "get", "taw")
     assert "taw" in refused(stack, 2, "settings", "set", "taw", "1")
-    assert "keys_widest" in refused(stack, 2, "settings", "set", "keys_widest", "int3")
+    for no_width in ("int3", "1", "8", "true"):
+        assert "must be one of int2 int4 int8 fp16" in refused(stack, 2, "settings", "set", "keys_widest", no_width)
 
 
 def test_pin_and_unpin(stack):

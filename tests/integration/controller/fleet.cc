@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -51,8 +52,10 @@ void Fleet::Run(const std::function<bool()>& done) {
 
 void Fleet::Turn(Worker& worker, MonotonicTime now) {
   while (const auto frame = worker.tiers->Receive()) {
-    const auto vector = DecodeTierVector(*frame);
-    STRIA_CHECK(vector.ok());
+    const auto message = DecodeFromController(*frame);
+    STRIA_CHECK(message.ok());
+    const auto* vector = std::get_if<TierVector>(&*message);
+    if (vector == nullptr) continue;  // somebody watches and asks what the cache holds
     if (vector->epoch > worker.epoch) {
       worker.epoch = vector->epoch;
       worker.applied_at[worker.epoch] = Now();
