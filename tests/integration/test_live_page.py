@@ -373,7 +373,7 @@ def test_pictures(page, stack):
                        ["tau", "set", "0.1", "--reason", "more contexts in the evening", "--who", "grace"]):
             stack.striactl(*change, *([] if "--who" in change else ["--who", "ada"]))
             tokens = held_tokens(stack)
-            wait_for("more pages", lambda: held_tokens(stack) > tokens + 190, 120)
+            wait_for("more pages", lambda: held_tokens(stack) > tokens + 190, 600)
         for name, width, height, dark in (("live_page", 1280, 1240, False), ("live_page_dark", 1280, 1240, True), ("live_page_small", 380, 1240, False)):
             page.open(stack.controller_url, width, height, dark)
             wait_for("all of it", lambda: page.find("#stripes canvas").is_displayed() and page.driver.find_elements(By.CSS_SELECTOR, ".firings li"))
