@@ -19,7 +19,7 @@ from stack import BIN, Stack, get_json, wait_for
 from test_closed_loop import PROMPTS
 
 NAMES = {"int2": "INT2", "int4": "INT4", "int8": "INT8", "fp16": "FP16"}
-PICTURES = os.environ.get("STRIA_SCREENSHOTS")
+PICTURES = os.environ.get("STRIA_SCREENSHOTS") or None
 OF_BITS = {2: "INT2", 4: "INT4", 8: "INT8", 16: "FP16"}
 
 
