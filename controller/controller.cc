@@ -11,6 +11,7 @@ namespace stria {
 namespace {
 
 constexpr size_t kMaxModels = 256;
+constexpr size_t kMaxLoopSteps = 10'000;  // waiting to be written
 
 bool SameButEpoch(const TierVector& a, const TierVector& b) {
   return a.layers == b.layers && a.canary_rate == b.canary_rate && a.reference_length == b.reference_length &&
@@ -66,12 +67,33 @@ FrameResult Controller::OnFrame(const CanaryFrame& frame, MonotonicTime now) {
     ModelState& state = models_.at(frame.model);  // a registered worker's model is known
     result.verdict = JudgeState(state, frame);
     if (result.verdict == FrameVerdict::kAccepted) {
-      result.readings = Observe(state, frame, settings_, *policy_, CalibrationOf(state), now);
+      const Settings rule = InForce(state.quality.loop, settings_);
+      result.readings = Observe(state, frame, rule, *policy_, CalibrationOf(state), now);
       for (size_t i = 0; i < result.readings.size(); ++i) counters_.readings[i] += result.readings[i];
     }
   }
   ++counters_.frames[static_cast<size_t>(result.verdict)];
   return result;
+}
+
+FrameVerdict Controller::OnFrame(const QualityFrame& frame, MonotonicTime now) {
+  FrameVerdict verdict = registry_.Judge(frame, now);
+  if (verdict == FrameVerdict::kAccepted) {
+    ModelState& state = models_.at(frame.model);
+    if (frame.rank != 0) verdict = FrameVerdict::kOtherShape;  // logits are one for all ranks: the first one speaks
+    if (verdict == FrameVerdict::kAccepted && !frame.readings.empty()) {
+      const double tokens = Measure(state.quality, frame.readings);
+      state.unsaved = true;
+      const bool held = settings_.frozen || settings_.recommend_only || PhaseOf(state, settings_) == Phase::kHeld;
+      std::optional<LoopStep> step = held ? std::nullopt : StepLoop(state.quality, tokens, settings_, now);
+      if (step.has_value() && loop_steps_.size() < kMaxLoopSteps) {
+        step->model = frame.model;
+        loop_steps_.push_back(*std::move(step));
+      }
+    }
+  }
+  ++counters_.frames[static_cast<size_t>(verdict)];
+  return verdict;
 }
 
 FrameVerdict Controller::JudgeState(const ModelState& state, const CanaryFrame& frame) const {
@@ -251,6 +273,11 @@ std::vector<const ModelState*> Controller::TakeUnsaved() {
     if (std::exchange(state.unsaved, false)) unsaved.push_back(&state);
   }
   return unsaved;
+}
+
+std::vector<LoopStep> Controller::TakeLoopSteps(double unix_seconds) {
+  for (LoopStep& step : loop_steps_) step.unix_seconds = unix_seconds;
+  return std::exchange(loop_steps_, {});
 }
 
 const Calibration* Controller::CalibrationOf(const ModelState& state) const {

@@ -74,6 +74,8 @@ class Controller {
   Controller(ControllerState state, std::unique_ptr<TierPolicy> policy, std::vector<Calibration> calibrations = {});
 
   FrameResult OnFrame(const CanaryFrame& frame, MonotonicTime now);
+  // Quality counts while a vector is held too, but then moves nothing.
+  FrameVerdict OnFrame(const QualityFrame& frame, MonotonicTime now);
   // InvalidArgument, ResourceExhausted or FailedPrecondition (another shape of the model is live) name worker and value.
   absl::Status OnHello(const TierHello& hello, MonotonicTime now);
   void OnAck(const TierAck& ack, MonotonicTime now);
@@ -101,8 +103,9 @@ class Controller {
   static constexpr Duration kResend = std::chrono::milliseconds(500);
   static constexpr Duration kResendMax = std::chrono::seconds(8);
 
-  // Models whose evidence changed since the last call.
+  // Models whose evidence changed since the last call, and the outer loops' steps since.
   std::vector<const ModelState*> TakeUnsaved();
+  std::vector<LoopStep> TakeLoopSteps(double unix_seconds);
 
   int ForgetSilentWorkers(MonotonicTime now, Duration after) { return registry_.ForgetSilent(now, after); }
 
@@ -129,6 +132,7 @@ class Controller {
   std::vector<Calibration> calibrations_;
   WorkerRegistry registry_;
   ControllerCounters counters_;
+  std::vector<LoopStep> loop_steps_;
 };
 
 }  // namespace stria

@@ -537,5 +537,77 @@ TEST_F(ControllerTest, SaysOnceWhatNeedsSaving) {
   EXPECT_TRUE(brain_->TakeUnsaved().empty());
 }
 
+TEST_F(ControllerTest, AQualityTargetMovesTauAndNotTheRevision) {
+  Join();
+  Set("alpha", 1);
+  const auto measure = [&](double kl, std::string worker = "w") {
+    clock_.Advance(seconds(1));
+    QualityFrame frame;
+    static_cast<TelemetryHeader&>(frame) = Frame({0, 0, 0}, worker);
+    frame.readings = {{512, 100, 60 * kl}, {1024, 100, 140 * kl}};
+    return brain_->OnFrame(frame, clock_.Now());
+  };
+  const auto tau = [&] { return InForce(model().quality.loop, brain_->settings()).tau; };
+  EXPECT_EQ(measure(0.02), FrameVerdict::kAccepted);
+  EXPECT_EQ(measure(0.02, "stranger"), FrameVerdict::kUnknownWorker);
+  EXPECT_EQ(model().quality.tokens, 200u);
+  EXPECT_NEAR(model().quality.by_length.at(1024).mean(), 0.028, 1e-12);
+  EXPECT_EQ(tau(), 0.022) << "nothing was asked for";
+  EXPECT_TRUE(brain_->TakeLoopSteps(1).empty());
+  Set("target_kl", 0.005);
+  const uint64_t revision = brain_->revision();
+  EXPECT_EQ(Publish(), 0u) << "bumpless";
+  // Firings keep their reading; the threshold comes down to it.
+  Fire({0.3, 0.02, 0.001});
+  Publish();
+  EXPECT_EQ(keys(), Width::kInt4);
+  for (int i = 0; i < 12; ++i) measure(0.02), Fire({0.3, 0.02, 0.001});
+  EXPECT_LT(tau(), 0.015);
+  EXPECT_EQ(brain_->revision(), revision);
+  EXPECT_EQ(brain_->settings().tau, 0.022);
+  Publish();
+  EXPECT_EQ(keys(), Width::kInt8);
+  const std::vector<LoopStep> steps = brain_->TakeLoopSteps(7);
+  ASSERT_GT(steps.size(), 5u);
+  EXPECT_NEAR(steps[0].value, 0.022, 0.0025);
+  EXPECT_EQ(steps[0].model, "m");
+  EXPECT_EQ(steps[0].unix_seconds, 7);
+  EXPECT_LT(steps.back().value, 0.9 * steps[0].value);
+  EXPECT_TRUE(brain_->TakeLoopSteps(8).empty());
+
+  const double found = tau();
+  clock_.Advance(std::chrono::hours(5));
+  EXPECT_EQ(tau(), found) << "silence moves nothing";
+  Restart(Saved());
+  Join();
+  EXPECT_EQ(tau(), found) << "nor does a restart";
+  Set("frozen", 1);
+  EXPECT_EQ(measure(0.02), FrameVerdict::kAccepted);
+  EXPECT_EQ(tau(), found) << "held";
+  Set("frozen", 0);
+  Set("recommend_only", 1);
+  measure(0.02);
+  EXPECT_EQ(tau(), found) << "what follows nothing is not steered";
+  Set("recommend_only", 0);
+  measure(0.02);
+  EXPECT_LT(tau(), found);
+  Set("target_kl", 0);
+  EXPECT_EQ(tau(), 0.022);
+}
+
+TEST_F(ControllerTest, OneRankSpeaksForTheQuality) {
+  TierHello hello = Hello("w");
+  hello.ranks = 2;
+  hello.rank = 1;
+  ASSERT_TRUE(brain_->OnHello(hello, clock_.Now()).ok());
+  QualityFrame frame;
+  static_cast<TelemetryHeader&>(frame) = Frame({0, 0, 0});
+  frame.rank = 1;
+  frame.ranks = 2;
+  frame.readings = {{512, 100, 1}};
+  EXPECT_EQ(brain_->OnFrame(frame, clock_.Now()), FrameVerdict::kOtherShape);
+  EXPECT_EQ(model().quality.tokens, 0u);
+}
+
 }  // namespace
 }  // namespace stria

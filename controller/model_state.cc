@@ -117,6 +117,9 @@ ReadingCounts Observe(ModelState& state, const CanaryFrame& frame, const Setting
 void ApplySettings(ModelState& state, const Settings& before, const Settings& after, const TierPolicy& policy,
                    const Calibration* calibration, MonotonicTime now) {
   state.unsaved = true;
+  const Settings rule_before = InForce(state.quality.loop, before);
+  HandOver(state.quality.loop, before, after);
+  const Settings rule = InForce(state.quality.loop, after);
   if (before.reference_length != after.reference_length) {
     // Readings are divided by √(L/L0), so they grow with √L0.
     const double factor = std::sqrt(static_cast<double>(after.reference_length) / before.reference_length);
@@ -132,11 +135,11 @@ void ApplySettings(ModelState& state, const Settings& before, const Settings& af
   const bool was_held = before.frozen || PhaseOf(state, before) == Phase::kHeld;
   if (before.freeze_after != after.freeze_after || before.frozen) state.warmup_from = state.firings;
   if (after.frozen) return;
-  if (!was_held && SameRule(before, after)) return;
+  if (!was_held && SameRule(rule_before, rule)) return;
   // While held no reading came in, however short it was.
   const bool fresh = !was_held && state.fired && now - state.last_firing <= kSilence;
   const Occasion occasion = fresh ? Occasion::kSettings : Occasion::kSettingsStale;
-  for (auto& layers : state.ranks) policy.Decide({after, occasion, {}, calibration}, layers);
+  for (auto& layers : state.ranks) policy.Decide({rule, occasion, {}, calibration}, layers);
 }
 
 const char* Name(Phase phase) {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "controller/calibration.h"
 #include "controller/layer_state.h"
+#include "controller/quality_loop.h"
 #include "controller/reading_pool.h"
 #include "controller/settings.h"
 #include "controller/tier_policy.h"
@@ -44,6 +45,7 @@ struct ModelState {
   std::vector<uint8_t> published_decided;  // [layer]: a reading had set it by then
   std::vector<uint64_t> flips;             // [layer]
   uint64_t firings = 0;    // frames (rounds, where workers are pooled) that moved an EMA
+  QualityState quality;
   uint64_t warmup_from = 0;  // `firings` when the warm-up of `freeze_after` began
   // Frames from before this epoch measured against another reference length (epoch 0 is the default length).
   uint64_t unit_epoch = 0;
@@ -69,11 +71,13 @@ ModelState NewModelState(std::string model, std::string model_name, uint32_t lay
 void Reshape(ModelState& state, uint32_t layers, uint32_t ranks);
 
 // Folds a judged frame (or the round that it fills) into the EMAs of its rank and asks the policy. Bad readings are skipped and
-// counted one by one, so one broken layer does not blind the others. An EMA starts from `calibration` where there is one.
+// counted one by one, so one broken layer does not blind the others. An EMA starts from `calibration` where there is one. `settings`
+// are those in force (InForce()), here alone: everywhere else they are the operators'.
 ReadingCounts Observe(ModelState& state, const CanaryFrame& frame, const Settings& settings, const TierPolicy& policy,
                       const Calibration* calibration, MonotonicTime now);
 
-// Settings changed: rescales the EMAs to a new reference length, begins a warm-up, and asks the policy again unless frozen.
+// Settings changed: rescales the EMAs to a new reference length, begins a warm-up, hands the outer loop over, and asks the policy again
+// unless frozen.
 void ApplySettings(ModelState& state, const Settings& before, const Settings& after, const TierPolicy& policy,
                    const Calibration* calibration, MonotonicTime now);
 

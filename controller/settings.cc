@@ -39,6 +39,8 @@ const SettingField kFields[] = {
                  [](Settings& s, double v) { s.policy = static_cast<PolicyKind>(v); }},
     STRIA_SETTING(tau, Type::kNumber, 1e-9, 100, "KL in nats that a layer may cost at the reference length"),
     STRIA_SETTING(kl_budget, Type::kNumber, 1e-9, 100, "next-token KL in nats that the whole cache may cost, under policy budget"),
+    STRIA_SETTING(target_kl, Type::kNumber, 0, 100, "measured next-token KL in nats to hold by moving tau, or kl_budget; 0: they stay as they are"),
+    STRIA_SETTING(target_range, Type::kNumber, 1, 1e6, "the target moves tau, or kl_budget, by at most this factor either way"),
     STRIA_SETTING(alpha, Type::kNumber, 1e-4, 1, "weight of the newest reading in the moving average"),
     STRIA_SETTING(promote_band, Type::kNumber, 0, 10, "a layer widens only from (1 + promote_band) * tau on"),
     STRIA_SETTING(promote_after, Type::kInteger, 1, 10000, "firings in a row before a layer widens"),

@@ -33,6 +33,9 @@ struct Settings {
   PolicyKind policy = PolicyKind::kThreshold;
   double tau = 0.022;              // τ0: KL in nats that a layer may cost at L0 (threshold)
   double kl_budget = 0.005;        // next-token KL in nats that the whole cache may cost (budget)
+  // The outer loop (controller/quality_loop.h).
+  double target_kl = 0;            // next-token KL in nats that is held by moving tau, or kl_budget; 0: they stay as they are
+  double target_range = 16;        // by at most this factor either way
   // The rule, bands and waits (docs/stability.md). alpha 0.1, both bands 0 and both waits 1 is EchoKV's own.
   double alpha = 0.04;             // weight of the newest reading in an EMA
   // Damping. In a band around τ0 nothing changes; beyond it a layer waits, and far above it does not.

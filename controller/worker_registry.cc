@@ -85,7 +85,7 @@ bool WorkerRegistry::Ack(const TierAck& ack, MonotonicTime now) {
   return true;
 }
 
-FrameVerdict WorkerRegistry::Judge(const CanaryFrame& frame, MonotonicTime now) {
+FrameVerdict WorkerRegistry::Judge(const TelemetryHeader& frame, MonotonicTime now) {
   WorkerRecord* record = Find(frame.worker);
   if (record == nullptr) return FrameVerdict::kUnknownWorker;
   const TierHello& hello = record->hello;

@@ -58,7 +58,7 @@ class WorkerRegistry {
   bool Ack(const TierAck& ack, MonotonicTime now);
 
   // Judges a frame by its header and updates numbers, window and gaps. Gaps before the first frame seen are unknowable.
-  FrameVerdict Judge(const CanaryFrame& frame, MonotonicTime now);
+  FrameVerdict Judge(const TelemetryHeader& frame, MonotonicTime now);
 
   // Drops workers not heard of for `after`; returns how many.
   int ForgetSilent(MonotonicTime now, Duration after);

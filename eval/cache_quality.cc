@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "worker/next_token_kl.h"
 #include "worker/sampler.h"
 
 namespace stria {
@@ -16,18 +17,6 @@ struct Position {
   float kl, loss;
   bool agrees, deep;
 };
-
-// p given as probabilities' logarithms: Σ p (ln p − ln q).
-double Kl(std::span<const float> p_logits, double p_log_sum, std::span<const float> q_logits,
-          double q_log_sum) {
-  double sum = 0;
-  for (size_t i = 0; i < p_logits.size(); ++i) {
-    const double log_p = p_logits[i] - p_log_sum;
-    if (log_p < -30) continue;  // together less than 1e-8 of the mass even for 100,000 tokens
-    sum += std::exp(log_p) * (log_p - (q_logits[i] - q_log_sum));
-  }
-  return sum;
-}
 
 bool Deep(const CacheVariant& variant, uint32_t position) {
   return QuantisedTokens(variant, position + 1) * 4 >= (position + 1) * 3;
@@ -77,10 +66,6 @@ PairedDifference Compare(std::span<const double> a, std::span<const double> b) {
   return {sum / n, 1.96 * std::sqrt(squares / (n - 1) / n)};
 }
 
-double NextTokenKl(std::span<const float> p_logits, std::span<const float> q_logits) {
-  return Kl(p_logits, LogSumExp(p_logits), q_logits, LogSumExp(q_logits));
-}
-
 absl::StatusOr<std::vector<CacheQuality>> MeasureCacheQuality(Transformer& transformer,
                                                               const TeacherForcingOptions& options,
                                                               std::span<const std::vector<int32_t>> texts,
@@ -101,7 +86,7 @@ absl::StatusOr<std::vector<CacheQuality>> MeasureCacheQuality(Transformer& trans
     for (size_t i = 0; i < variants.size(); ++i) {
       const auto row = logits.subspan((i + 1) * vocab, vocab);
       const double log_sum = LogSumExp(row);
-      positions[text][i].push_back({.kl = static_cast<float>(Kl(exact, exact_log_sum, row, log_sum)),
+      positions[text][i].push_back({.kl = static_cast<float>(NextTokenKl(exact, exact_log_sum, row, log_sum)),
                                     .loss = static_cast<float>(log_sum - row[next]),
                                     .agrees = ArgMax(row) == exact_best,
                                     .deep = Deep(variants[i], position)});

@@ -34,7 +34,4 @@ struct PairedDifference {
 };
 PairedDifference Compare(std::span<const double> a, std::span<const double> b);
 
-// Σ p ln(p / q) of two rows of logits, in double.
-double NextTokenKl(std::span<const float> p_logits, std::span<const float> q_logits);
-
 }  // namespace stria

@@ -11,14 +11,6 @@
 namespace stria {
 namespace {
 
-TEST(NextTokenKl, WorkedOut) {
-  const std::vector<float> p = {std::log(0.5f), std::log(0.25f), std::log(0.25f)};
-  const std::vector<float> q = {std::log(0.25f) + 3, std::log(0.25f) + 3,
-                                std::log(0.5f) + 3};  // logits have no zero
-  EXPECT_NEAR(NextTokenKl(p, q), 0.5 * std::log(2) - 0.25 * std::log(2), 1e-6);
-  EXPECT_NEAR(NextTokenKl(p, p), 0, 1e-7);
-}
-
 TEST(CacheQuality, KeepsItsLimits) {
   const char* path = std::getenv("STRIA_MODEL");
   ASSERT_NE(path, nullptr) << "STRIA_MODEL must name SmolLM2-135M-Instruct.Q4_1.gguf";

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "eval/cache_quality.h"
 #include "worker/engine.h"
+#include "worker/next_token_kl.h"
 #include "worker/teacher_forcing.h"
 
 namespace stria {

@@ -2,7 +2,7 @@
 // before it is read, range-checked, and copied out, so nothing refers to it afterwards. For services only: brains see structs.
 //
 // Decoders return InvalidArgument naming the offending field and value. They check what makes a struct well-formed (widths
-// are widths, vectors of one layer count, finite settings, bounded names); what it means is for the brains: a NaN reading
+// are widths, vectors of one layer count, finite settings, bounded names); what it means is for the brains: a canary's NaN
 // passes, for the controller to refuse and count.
 #pragma once
 
@@ -30,6 +30,8 @@ using ToScheduler = std::variant<WorkerHello, WorkerStatus, StepOutputs>;
 // Tiers socket (controller ROUTER, worker DEALER).
 using FromController = std::variant<TierVector, CacheQuery>;
 using ToController = std::variant<TierHello, TierAck, CacheReport>;
+// Telemetry socket (worker PUB, controller SUB).
+using Telemetry = std::variant<CanaryFrame, QualityFrame>;
 
 std::string Encode(const SchedulerHello& hello);
 std::string Encode(const StartSequence& start);
@@ -53,8 +55,8 @@ absl::StatusOr<FromController> DecodeFromController(std::string_view frame);
 // For peers of the controller that hold no cache to tell of: anything but a vector is refused.
 absl::StatusOr<TierVector> DecodeTierVector(std::string_view frame);
 
-// Telemetry socket (worker PUB, controller SUB).
 std::string Encode(const CanaryFrame& frame);
-absl::StatusOr<CanaryFrame> DecodeCanaryFrame(std::string_view frame);
+std::string Encode(const QualityFrame& frame);
+absl::StatusOr<Telemetry> DecodeTelemetry(std::string_view frame);
 
 }  // namespace stria

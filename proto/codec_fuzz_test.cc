@@ -22,7 +22,6 @@ std::string Again(const std::variant<Messages...>& message) {
   return std::visit([](const auto& one) { return Encode(one); }, message);
 }
 std::string Again(const TierVector& tiers) { return Encode(tiers); }
-std::string Again(const CanaryFrame& frame) { return Encode(frame); }
 
 template <typename Decoded>
 bool Takes(absl::StatusOr<Decoded> (*decode)(std::string_view), std::string_view frame) {
@@ -45,7 +44,7 @@ constexpr std::array<Decoder, 5> kDecoders = {{
     {"scheduler", [](std::string_view frame) { return Takes(&DecodeToScheduler, frame); }},
     {"controller", [](std::string_view frame) { return Takes(&DecodeToController, frame); }},
     {"tiers", [](std::string_view frame) { return Takes(&DecodeTierVector, frame); }},
-    {"telemetry", [](std::string_view frame) { return Takes(&DecodeCanaryFrame, frame); }},
+    {"telemetry", [](std::string_view frame) { return Takes(&DecodeTelemetry, frame); }},
 }};
 
 struct Kept {

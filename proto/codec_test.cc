@@ -79,6 +79,19 @@ CanaryFrame ExampleFrame() {
   return frame;
 }
 
+QualityFrame ExampleQuality() {
+  QualityFrame frame;
+  frame.worker = "w";
+  frame.incarnation = 3;
+  frame.model = "model";
+  frame.rank = 1;
+  frame.ranks = 3;
+  frame.number = 13;
+  frame.epoch = 4;
+  frame.readings = {{512, 100, 0.5}, {1024, 7, 0.25}};
+  return frame;
+}
+
 TierVector ExampleTiers() {
   TierVector tiers;
   tiers.epoch = ~uint64_t{0} - 1;
@@ -313,8 +326,10 @@ TEST(TierCodec, CacheReportRoundTrip) {
 }
 
 TEST(TelemetryCodec, RoundTripKeepsBadReadings) {
-  const auto frame = DecodeCanaryFrame(Encode(ExampleFrame()));
-  ASSERT_TRUE(frame.ok()) << frame.status();
+  const auto decoded = DecodeTelemetry(Encode(ExampleFrame()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  const auto* frame = std::get_if<CanaryFrame>(&*decoded);
+  ASSERT_NE(frame, nullptr);
   EXPECT_EQ(frame->worker, "w");
   EXPECT_EQ(frame->incarnation, 3u);
   EXPECT_EQ(frame->model, "model");
@@ -333,6 +348,24 @@ TEST(TelemetryCodec, RoundTripKeepsBadReadings) {
   EXPECT_TRUE(std::isnan(frame->readings[1].kl[0]));
   EXPECT_TRUE(std::isinf(frame->readings[1].kl[1]));
   EXPECT_EQ(frame->readings[1].kl[2], -1.f);
+}
+
+TEST(TelemetryCodec, QualityRoundTrip) {
+  const auto decoded = DecodeTelemetry(Encode(ExampleQuality()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  const auto* frame = std::get_if<QualityFrame>(&*decoded);
+  ASSERT_NE(frame, nullptr);
+  EXPECT_EQ(frame->worker, "w");
+  EXPECT_EQ(frame->incarnation, 3u);
+  EXPECT_EQ(frame->model, "model");
+  EXPECT_EQ(frame->rank, 1u);
+  EXPECT_EQ(frame->ranks, 3u);
+  EXPECT_EQ(frame->number, 13u);
+  EXPECT_EQ(frame->epoch, 4u);
+  ASSERT_EQ(frame->readings.size(), 2u);
+  EXPECT_EQ(frame->readings[1].length, 1024u);
+  EXPECT_EQ(frame->readings[1].tokens, 7u);
+  EXPECT_EQ(frame->readings[1].kl, 0.25);
 }
 
 // Each refusal names the field; the values are out of range, not the bytes malformed.
@@ -381,13 +414,30 @@ TEST(Codec, RefusesWhatIsOutOfRange) {
 
   CanaryFrame frame = ExampleFrame();
   frame.rank = 3;
-  EXPECT_EQ(message(DecodeCanaryFrame(Encode(frame))), "CanaryFrame.rank is 3 of 3");
+  EXPECT_EQ(message(DecodeTelemetry(Encode(frame))), "CanaryFrame.rank is 3 of 3");
   frame = ExampleFrame();
   frame.number = 0;
-  EXPECT_EQ(message(DecodeCanaryFrame(Encode(frame))), "CanaryFrame.number is 0");
+  EXPECT_EQ(message(DecodeTelemetry(Encode(frame))), "CanaryFrame.number is 0");
   frame = ExampleFrame();
   frame.worker = "";
-  EXPECT_EQ(message(DecodeCanaryFrame(Encode(frame))), "CanaryFrame.worker is empty");
+  EXPECT_EQ(message(DecodeTelemetry(Encode(frame))), "CanaryFrame.worker is empty");
+
+  const auto quality = [&](uint32_t length, uint64_t tokens, double kl) {
+    QualityFrame frame = ExampleQuality();
+    frame.readings[1] = {length, tokens, kl};
+    return message(DecodeTelemetry(Encode(frame)));
+  };
+  EXPECT_EQ(quality(1024, 7, 0), "");
+  EXPECT_EQ(quality(1024, 7, std::nan("")), "QualityReading.kl is nan");
+  EXPECT_EQ(quality(1024, 7, INFINITY), "QualityReading.kl is inf");
+  EXPECT_EQ(quality(1024, 7, -0.5), "QualityReading.kl is -0.5");
+  EXPECT_EQ(quality(1024, 7, 7001), "QualityReading.kl is 7001");
+  EXPECT_EQ(quality(1024, 0, 0), "QualityReading.tokens is 0");
+  EXPECT_EQ(quality(1000, 7, 0), "QualityReading.length is 1000");
+  EXPECT_EQ(quality(512, 7, 0), "QualityReading.length is 512");  // there already
+  QualityFrame anonymous = ExampleQuality();
+  anonymous.worker = "";
+  EXPECT_EQ(message(DecodeTelemetry(Encode(anonymous))), "QualityFrame.worker is empty");
 }
 
 TEST(Codec, RefusesTheOtherDirectionAndOtherSockets) {
@@ -397,8 +447,9 @@ TEST(Codec, RefusesTheOtherDirectionAndOtherSockets) {
   EXPECT_FALSE(DecodeTierVector(Encode(CacheQuery{1, 1})).ok());
   EXPECT_FALSE(DecodeFromController(Encode(ExampleReport())).ok());
   EXPECT_FALSE(DecodeToController(Encode(ExampleTiers())).ok());
-  EXPECT_FALSE(DecodeCanaryFrame(Encode(ExampleTiers())).ok());
+  EXPECT_FALSE(DecodeTelemetry(Encode(ExampleTiers())).ok());
   EXPECT_FALSE(DecodeToWorker(Encode(ExampleFrame())).ok());
+  EXPECT_FALSE(DecodeToController(Encode(ExampleQuality())).ok());
 }
 
 TEST(Codec, RefusesEmptyAndOversizedFrames) {

@@ -133,7 +133,7 @@ struct WorkerStatus {
   uint64_t incarnation = 0;
   uint64_t scheduler = 0;   // incarnation of the scheduler whose commands it follows
   uint64_t pool_bytes = 0, used_bytes = 0, staging_bytes = 0;
-  uint64_t idle_bytes = 0;    // pages that only the prefix cache holds: as good as free, and not in used_bytes
+  uint64_t idle_bytes = 0;    // pages of the prefix cache and of shadows alone: as good as free, and not in used_bytes
   uint64_t shared_bytes = 0;  // what sequences would hold more if none shared pages
   uint32_t running = 0, prefilling = 0;
   uint64_t epoch = 0;

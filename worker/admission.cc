@@ -16,6 +16,14 @@ void AddWhole(const CacheLayout& layout, const TierVector& tiers, const Sequence
   layout.AddPages(sequence.start.plan, tiers, 0, tokens / kPageTokens, list);
 }
 
+uint32_t OnePageMore(uint32_t tokens, uint32_t most) { return std::min(tokens + kPageTokens, most); }
+
+void AddGrowthByAPage(const TierVector& tiers, std::span<Sequence* const> active, DemandList& list) {
+  for (const Sequence* other : active)
+    other->cache->AddGrowth(OnePageMore(std::max(other->cache->tokens(), other->kept_tokens()), other->most_tokens), tiers,
+                            list);
+}
+
 }  // namespace
 
 DemandList PromptDemand(const CacheLayout& layout, const TierVector& tiers, const Sequence& sequence) {
@@ -43,25 +51,23 @@ absl::Status CheckEverFits(const CacheLayout& layout, uint64_t pool_bytes, const
                                                  bytes, " bytes of cache; the pool has ", pool_bytes));
 }
 
+bool StagingWaits(const CacheLayout& layout, const PagePool& pool, const Sequence& sequence) {
+  return pool.charged_bytes() > 0 &&
+         pool.charged_bytes() + StagingBytes(layout, sequence) > pool.capacity() / kStagingShare;
+}
+
 bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector& tiers,
               const Sequence& sequence, std::span<Sequence* const> active) {
   const uint64_t staging = StagingBytes(layout, sequence);
   DemandList now = PromptDemand(layout, tiers, sequence);
   if (active.empty()) return pool.Fits(now.demands(), staging, PagePool::Idle::kIsFree);
-  if (pool.charged_bytes() > 0 && pool.charged_bytes() + staging > pool.capacity() / kStagingShare)
-    return false;
+  if (StagingWaits(layout, pool, sequence)) return false;
 
-  const auto one_page_more = [](uint32_t tokens, uint32_t most) {
-    return std::min(tokens + kPageTokens, most);
-  };
   const uint32_t own = sequence.kept_tokens() / kPageTokens;
   layout.AddPages(sequence.start.plan, tiers, own,
-                  std::max(own, one_page_more(sequence.kept_tokens(), sequence.most_tokens) / kPageTokens),
+                  std::max(own, OnePageMore(sequence.kept_tokens(), sequence.most_tokens) / kPageTokens),
                   now);
-  for (const Sequence* other : active)
-    other->cache->AddGrowth(
-        one_page_more(std::max(other->cache->tokens(), other->kept_tokens()), other->most_tokens), tiers,
-        now);
+  AddGrowthByAPage(tiers, active, now);
   if (!pool.Fits(now.demands(), staging, PagePool::Idle::kIsFree)) return false;
   if (!sequence.careful) return true;
 
@@ -74,6 +80,20 @@ bool MayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector&
     other->cache->AddGrowth(other->most_tokens, tiers, all);
   }
   return PagePool::Footprint(all.demands(), pool.charged_bytes() + staging) <= pool.capacity();
+}
+
+DemandList ShadowDemand(const CacheLayout& layout, const CachePlan& plan, const Sequence& sequence) {
+  DemandList demand;
+  layout.AddRings(plan, demand);
+  layout.AddPages(plan, {}, 0, OnePageMore(sequence.prompt_tokens(), sequence.most_tokens) / kPageTokens, demand);
+  return demand;
+}
+
+bool ShadowMayBegin(const CacheLayout& layout, const PagePool& pool, const TierVector& tiers, const CachePlan& plan,
+                    const Sequence& sequence, std::span<Sequence* const> active) {
+  DemandList demand = ShadowDemand(layout, plan, sequence);
+  AddGrowthByAPage(tiers, active, demand);
+  return pool.Fits(demand.demands(), 0, PagePool::Idle::kIsFree);
 }
 
 }  // namespace stria

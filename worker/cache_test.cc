@@ -68,7 +68,7 @@ class CacheTest : public testing::Test {
         const auto q = Rows(2, layer, begin, end), k = Rows(0, layer, begin, end),
                    v = Rows(1, layer, begin, end);
         std::vector<float> out(q.size());
-        prefill.SetChunk(cache, *staging, begin, end);
+        prefill.SetChunk(cache, nullptr, *staging, begin, end);
         prefill.AppendAndAttend(layer, {end - begin, q.data(), k.data(), v.data(), out.data()});
         for (float x : out) ASSERT_TRUE(std::isfinite(x));
       }
@@ -212,7 +212,7 @@ TEST_F(CacheTest, SharedPagesAreReadAndNeverEnterTheRing) {
     for (int layer = 0; layer < kLayers; ++layer) {
       const auto q = Rows(2, layer, 128, prompt), k = Rows(0, layer, 128, prompt), v = Rows(1, layer, 128, prompt);
       std::vector<float> out(q.size());
-      prefill.SetChunk(*cache, *staging, 128, prompt);
+      prefill.SetChunk(*cache, nullptr, *staging, 128, prompt);
       prefill.AppendAndAttend(layer, {prompt - 128, q.data(), k.data(), v.data(), out.data()});
       // The first two rows, against doubles over the shared pages and exact tokens.
       for (int row = 0; row < std::min(2, prompt - 128); ++row) {
@@ -322,6 +322,24 @@ TEST_F(CacheTest, FiresAtItsRate) {
   tiers_.frozen = false;
   tiers_.canary_rate = 0;
   for (uint64_t step = 0; step < 6400; ++step) EXPECT_FALSE(probe.Fires(tiers_, step));
+}
+
+// The first page's size is not that of the pages behind it: hundreds of sequences that grow past it together open no slabs beyond what they fill.
+TEST_F(CacheTest, FirstPagesKeepNoNeighbours) {
+  LayerAction narrow;
+  narrow.keys = narrow.values = Width::kInt4;
+  const CachePlan plan{.follow_tiers = false, .layers = {narrow, narrow}};
+  std::vector<std::unique_ptr<SequenceCache>> caches;
+  DemandList demand;
+  for (int i = 0; i < 400; ++i) {
+    SequenceCache& cache = *caches.emplace_back(std::make_unique<SequenceCache>(*layout_, *pool_, counts_, plan));
+    ASSERT_TRUE(cache.AllocatePrompt(0, tiers_, Placement::kNeighbours));
+    for (uint32_t token = 0; token + 1 < kPageTokens; ++token) cache.CountToken();
+    layout_->AddRings(plan, demand);
+    layout_->AddPages(plan, tiers_, 0, 1, demand);
+  }
+  for (const auto& cache : caches) ASSERT_TRUE(cache->AllocateNextPage(tiers_, Placement::kNeighbours));
+  EXPECT_LE(pool_->held_bytes(), PagePool::Footprint(demand.demands(), 0) + 2 * kSlabBytes);
 }
 
 }  // namespace

@@ -69,12 +69,22 @@ uint64_t HashPage(const std::byte* data, size_t bytes) {
   return hash;
 }
 
+CachePlan Fp16Plan(int layers) {
+  CachePlan plan;
+  plan.follow_tiers = false;
+  plan.layers.resize(layers);
+  for (LayerAction& layer : plan.layers) layer.keys = layer.values = Width::kFp16;
+  return plan;
+}
+
 void Erase(std::vector<Sequence*>& from, const Sequence* sequence) { std::erase(from, sequence); }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Transformer& transformer, const EngineOptions& options,
                                                        const Clock& clock) {
+  if (!(options.shadows.share >= 0 && options.shadows.share <= 1))
+    return absl::InvalidArgumentError(absl::StrCat("a shadow share of ", options.shadows.share, ": must be from 0 to 1"));
   if (options.max_sequences == 0 || options.prefill_chunk == 0 || options.threads <= 0)
     return absl::InvalidArgumentError(absl::StrCat("max_sequences ", options.max_sequences,
                                                    ", prefill_chunk ", options.prefill_chunk, ", threads ",
@@ -95,18 +105,22 @@ EngineImpl::EngineImpl(Transformer& transformer, const EngineOptions& options, c
                                            : static_cast<uint32_t>(model_.context_length)),
       layout_(std::move(layout)),
       pool_(std::move(pool)),
+      shadow_plan_(Fp16Plan(model_.layers)),
       prefill_cache_(layout_, options.target, options.threads),
-      decode_cache_(layout_, options.target, options.threads, options.max_sequences),
+      decode_cache_(layout_, options.target, options.threads, MostDecodeRows(options)),
       probe_(layout_, options.target, options.threads, options.canary_seed, clock),
       prefill_cost_(model_),
-      residual_(size_t{options.max_sequences} * model_.hidden),
+      residual_(size_t{MostDecodeRows(options)} * model_.hidden),
       logits_(size_t{std::min(options.max_sequences, kHeadRows)} * model_.vocab),
       scratch_(options.threads) {
   if (options.prefix_cache_bytes > 0) prefix_cache_.emplace(layout_, *pool_, options.prefix_cache_bytes);
   tiers_.layers.resize(model_.layers);
-  tokens_.reserve(options.max_sequences);
-  positions_.reserve(std::max(options.max_sequences, options.prefill_chunk));
-  caches_.reserve(options.max_sequences);
+  const size_t rows = MostDecodeRows(options), shadows = rows - options.max_sequences;
+  shadow_residual_.resize(2 * shadows * model_.hidden);
+  shadow_logits_.resize(2 * shadows * model_.vocab);
+  tokens_.reserve(rows);
+  positions_.reserve(std::max<size_t>(rows, options.prefill_chunk));
+  caches_.reserve(rows);
 }
 
 absl::Status EngineImpl::Validate(const StartSequence& start) const {
@@ -138,6 +152,7 @@ absl::Status EngineImpl::Start(const StartSequence& start) {
     sequence->prefix.emplace(options_.model_fingerprint, start.plan, start.cache_salt);
     sequence->prefix->Append(start.prompt);
   }
+  sequence->drawn = Draw(*sequence);
   waiting_.push_back(sequence.get());
   sequences_.emplace(start.name, std::move(sequence));
   admission_stale_ = true;
@@ -178,14 +193,18 @@ EngineStats EngineImpl::stats() const {
   EngineStats stats = stats_;
   stats.pool_bytes = pool_->capacity();
   stats.idle_bytes = pool_->idle_bytes();
-  stats.used_bytes = pool_->used_bytes() - stats.idle_bytes;
+  stats.shadows.bytes = ShadowBytes();
+  stats.used_bytes = pool_->used_bytes() - stats.idle_bytes - stats.shadows.bytes;
   stats.staging_bytes = pool_->charged_bytes();
   uint64_t held = 0;
   for (const Sequence* sequence : active_) held += sequence->cache->bytes();
   stats.shared_bytes = held - (stats.used_bytes - stats.staging_bytes);
   if (prefix_cache_) stats.prefix = prefix_cache_->stats();
   std::copy(std::begin(page_counts_.by_width), std::end(page_counts_.by_width), std::begin(stats.pages_used));
-  for (const Sequence* sequence : active_) ++(sequence->staging ? stats.prefilling : stats.running);
+  for (const Sequence* sequence : active_) {
+    ++(sequence->staging ? stats.prefilling : stats.running);
+    stats.shadows.sequences += sequence->shadow != nullptr;
+  }
   return stats;
 }
 

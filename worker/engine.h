@@ -31,6 +31,15 @@ class LogitsObserver {
   virtual void OnLogits(const SequenceName& name, uint32_t index, std::span<const float> logits) = 0;
 };
 
+// Shadows measure what tiers cost. A seeded sample of the requests that follow the tiers keeps an FP16 cache beside its own; each of its
+// decode steps computes a second row over that, with the same tokens, whose next-token distribution is what the sequence's own is compared
+// with. Nobody waits for a shadow: it begins where there is room, and whoever wants its memory takes it.
+struct ShadowOptions {
+  double share = 0;        // of the requests that follow the tiers and evict nothing; 0: none
+  uint32_t sequences = 4;  // shadowed at once
+  uint64_t bytes = 0;      // of the pool that shadows may hold; 0: an eighth of it
+};
+
 struct EngineOptions {
   uint64_t pool_bytes = uint64_t{1} << 30;  // pages, rings and prefill staging together
   uint32_t max_sequences = 64;              // running at once
@@ -42,10 +51,14 @@ struct EngineOptions {
   std::string model_fingerprint = "";       // tells one model's prefixes from another's
   int threads = 1;
   Target target = BestTarget();
-  uint64_t canary_seed = 1;
+  uint64_t canary_seed = 1;  // of firings, and of the requests that are shadowed
+  ShadowOptions shadows = {};
   LogitsObserver* observer = nullptr;  // outlives the engine
   bool poison = false;                 // tests: memory not yet or no more written reads as NaN
 };
+
+// Rows of the largest decode step: what the transformer is made for.
+uint32_t MostDecodeRows(const EngineOptions& options);
 
 // One page as an operator sees it.
 struct PageInfo {
@@ -64,8 +77,17 @@ struct SequenceInfo {
   std::vector<LayerInfo> layers;
 };
 
+struct ShadowStats {
+  uint32_t sequences = 0;  // shadowed now
+  uint64_t bytes = 0;      // held by shadows, given up whenever memory is wanted
+  uint64_t begun = 0, dropped = 0;  // dropped: before their sequences ended, for want of memory
+  uint64_t rows = 0;    // decode rows computed for shadows
+  uint64_t scored = 0;  // of them, positions that counted
+  double kl = 0;        // their sum, nats
+};
+
 struct EngineStats {
-  uint64_t pool_bytes = 0, used_bytes = 0, staging_bytes = 0;  // used: without idle pages
+  uint64_t pool_bytes = 0, used_bytes = 0, staging_bytes = 0;  // used: without idle pages and shadows
   uint64_t idle_bytes = 0;    // pages that only the prefix cache holds, given up whenever memory is wanted
   uint64_t shared_bytes = 0;  // what sequences would hold more if none shared pages
   uint64_t pages_used[4] = {};  // by width: INT2, INT4, INT8, FP16
@@ -74,16 +96,19 @@ struct EngineStats {
   uint64_t evicted_tokens = 0;  // of prompts
   double prefill_seconds = 0, decode_seconds = 0, canary_seconds = 0;
   PrefixCacheStats prefix;
+  ShadowStats shadows;
 };
 
 struct TurnResult {
   std::vector<SequenceOutput> outputs;
-  std::optional<CanaryFrame> canary;  // worker, incarnation, model and number are filled by the caller
+  // Worker, incarnation, model and number are filled by the caller.
+  std::optional<CanaryFrame> canary;
+  std::optional<QualityFrame> quality;
 };
 
 class Engine {
  public:
-  // The transformer was made for at least max_sequences decode rows and prefill_chunk prompt rows, and
+  // The transformer was made for at least MostDecodeRows() decode rows and prefill_chunk prompt rows, and
   // outlives the engine.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Transformer& transformer,
                                                         const EngineOptions& options, const Clock& clock);

@@ -23,6 +23,7 @@ void EngineImpl::Admit() {
       continue;
     }
     if (admission == Admission::kNoRoom) {
+      if (!StagingWaits(layout_, *pool_, sequence) && DropNewestShadow()) continue;
       if (active_.empty()) {  // fitted at Start, but the tiers have widened since
         const absl::Status status = CheckEverFits(layout_, pool_->capacity(), tiers_, sequence);
         End(sequence, FinishReason::kError, std::string(status.message()));
@@ -43,6 +44,7 @@ void EngineImpl::Admit() {
     const uint32_t shared = sequence.shape.shared;
     transformer_.Embed(std::span(sequence.start.prompt).subspan(shared), sequence.staging->residual(shared));
   }
+  BeginShadows();
   admission_stale_ = false;
 }
 
@@ -60,7 +62,8 @@ void EngineImpl::ShareNothing(Sequence& sequence) {
 // kBegins: its cache holds the pages that it shares, which nobody can evict any more. Otherwise it has none.
 EngineImpl::Admission EngineImpl::TryToBegin(Sequence& sequence) {
   sequence.cache = NewCache(sequence);
-  if (sequence.prefix) {
+  const bool shares = sequence.prefix && !WantsShadow(sequence);
+  if (shares) {
     // One token at least is computed: the first answer comes from it.
     const auto keys = std::span(sequence.prefix->keys()).first((sequence.prompt_tokens() - 1) / kPageTokens);
     for (const PrefixHit& hit : prefix_cache_->Find(keys, sequence.start.plan, tiers_)) {
@@ -71,7 +74,7 @@ EngineImpl::Admission EngineImpl::TryToBegin(Sequence& sequence) {
   }
   sequence.unit = FirstUnit(sequence.shape, options_.prefill_chunk);
   Admission admission = Admission::kNoRoom;
-  if (WorthWaiting(sequence)) {
+  if (shares && WorthWaiting(sequence)) {
     admission = Admission::kWaits;
   } else if (MayBegin(layout_, *pool_, tiers_, sequence, active_)) {
     admission = Admission::kBegins;
@@ -84,7 +87,7 @@ EngineImpl::Admission EngineImpl::TryToBegin(Sequence& sequence) {
   }
   if (admission != Admission::kBegins) {
     ShareNothing(sequence);
-  } else if (sequence.prefix) {
+  } else if (shares) {
     prefix_cache_->Use(sequence.entries);
   }
   return admission;
@@ -93,7 +96,6 @@ EngineImpl::Admission EngineImpl::TryToBegin(Sequence& sequence) {
 // Whether a prompt that computes now will leave pages that this one can share, and would run before it
 // anyway: several answers to one prompt, say, which arrive together.
 bool EngineImpl::WorthWaiting(const Sequence& sequence) const {
-  if (!sequence.prefix) return false;
   const std::vector<PrefixKey>& keys = sequence.prefix->keys();
   const size_t most = (sequence.prompt_tokens() - 1) / kPageTokens, shared = sequence.cache->shared_pages();
   if (shared == most) return false;

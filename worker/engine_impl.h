@@ -1,5 +1,6 @@
 // The engine's state. engine.cc: taking, dropping and describing sequences; engine_admit.cc: who begins, with
-// which memory and which shared pages; engine_turn.cc: what one turn does.
+// which memory and which shared pages; engine_turn.cc: what one turn does; engine_shadow.cc:
+// shadows.
 #pragma once
 
 #include <map>
@@ -15,6 +16,7 @@
 #include "worker/prefill_cache.h"
 #include "worker/prefill_plan.h"
 #include "worker/prefix_cache.h"
+#include "worker/quality_tally.h"
 #include "worker/sequence.h"
 
 namespace stria {
@@ -53,6 +55,19 @@ class EngineImpl final : public Engine {
   void KeepPages(Sequence& sequence);
   bool EvictIdle();
 
+  // engine_shadow.cc
+  bool Draw(const Sequence& sequence) const;
+  bool WantsShadow(const Sequence& sequence) const;
+  uint64_t ShadowBytes() const;
+  uint64_t ShadowLimit() const;
+  void BeginShadows();
+  void DropShadow(Sequence& sequence);
+  bool DropNewestShadow();
+  void GrowShadows(const Sequences& batch);
+  void AddShadowRows(const Sequences& batch);
+  void ScoreShadows(const Sequences& batch);
+  void ReportQuality();
+
   // engine_turn.cc
   void Prefill();
   void RunUnit(Sequence& sequence);
@@ -73,7 +88,8 @@ class EngineImpl final : public Engine {
   const uint32_t max_context_;
   const CacheLayout layout_;
   const std::unique_ptr<PagePool> pool_;
-  PageCounts page_counts_;
+  const CachePlan shadow_plan_;  // FP16
+  PageCounts page_counts_, shadow_pages_;
   std::optional<PrefixCache> prefix_cache_;
   PrefillCache prefill_cache_;
   DecodeCache decode_cache_;
@@ -90,13 +106,20 @@ class EngineImpl final : public Engine {
   uint64_t prefill_units_ = 0;
   double step_seconds_ = 0;  // of an undisturbed decode step, smoothed
   EngineStats stats_;
+  QualityTally tally_;
 
   std::vector<SequenceOutput> ended_;  // outside a turn
   TurnResult result_;                  // of the turn under way
 
   // Scratch of a step, sized once.
-  std::vector<float> residual_;  // [max_sequences, hidden]
+  struct ShadowRow {
+    size_t row;   // of its sequence in the batch
+    bool counts;  // most of what it attends to is quantised
+  };
+  std::vector<float> residual_;  // [MostDecodeRows(), hidden]
   std::vector<float> logits_;    // [kHeadRows, vocab]
+  std::vector<float> shadow_residual_, shadow_logits_;  // [shadow and sequence for each shadow, hidden or vocab]
+  std::vector<ShadowRow> shadowed_;
   std::vector<int32_t> tokens_, positions_;
   std::vector<SequenceCache*> caches_;
   std::vector<std::optional<TokenOut>> chosen_;

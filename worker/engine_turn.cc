@@ -26,6 +26,7 @@ TurnResult EngineImpl::Turn() {
     if (!sequence->staging) batch.push_back(sequence);
   Prefill();
   Decode(std::move(batch));
+  ReportQuality();
   return std::move(result_);
 }
 
@@ -67,7 +68,7 @@ void EngineImpl::RunUnit(Sequence& sequence) {
   positions_.clear();
   for (uint32_t position = begin; position < end; ++position)
     positions_.push_back(static_cast<int32_t>(position));
-  prefill_cache_.SetChunk(*sequence.cache, *sequence.staging, begin, end);
+  prefill_cache_.SetChunk(*sequence.cache, sequence.shadow.get(), *sequence.staging, begin, end);
   transformer_.Layer(layer, RowRole::kPrompt, positions_, sequence.staging->residual(begin), prefill_cache_);
   ++prefill_units_;
   sequence.unit = NextUnit(sequence.shape, sequence.start.plan, options_.prefill_chunk, sequence.unit);
@@ -77,6 +78,7 @@ void EngineImpl::FinishPrompt(Sequence& sequence) {
   const MonotonicTime begin = clock_.Now();
   const uint32_t tokens = sequence.prompt_tokens();
   sequence.cache->FinishPrompt(sequence.kept_tokens(), sequence.shape.evicted);
+  if (sequence.shadow != nullptr) sequence.shadow->FinishPrompt(tokens, 0);
   stats_.prompt_tokens += tokens - sequence.shape.shared;
   stats_.evicted_tokens += sequence.shape.evicted;
   stats_.pages_sealed += prefill_cache_.TakeSealed();
@@ -100,6 +102,7 @@ void EngineImpl::Decode(Sequences batch) {
     if (!gone(sequence)) Grow(*sequence);
   std::erase_if(batch, gone);
   if (batch.empty()) return;
+  GrowShadows(batch);
 
   const MonotonicTime begin = clock_.Now();
   const int rows = static_cast<int>(batch.size());
@@ -112,6 +115,7 @@ void EngineImpl::Decode(Sequences batch) {
     caches_.push_back(sequence->cache.get());
   }
   const bool fires = probe_.Fires(tiers_, stats_.steps) && probe_.Arm(caches_, stats_.steps);
+  AddShadowRows(batch);
   decode_cache_.Begin(caches_, fires ? &probe_ : nullptr);
   transformer_.Embed(tokens_, residual_.data());
   for (int layer = 0; layer < model_.layers; ++layer)
@@ -131,6 +135,7 @@ void EngineImpl::Decode(Sequences batch) {
     ++stats_.firings;
     stats_.canary_seconds += canary_seconds;
   }
+  ScoreShadows(batch);  // before sampling ends any
   SampleRows(batch, residual_.data(), RowRole::kDecode);
   const double seconds = Seconds(clock_.Now() - begin);
   stats_.decode_seconds += seconds;
@@ -141,7 +146,7 @@ void EngineImpl::Decode(Sequences batch) {
 void EngineImpl::Grow(Sequence& sequence) {
   while (!sequence.cache->AllocateNextPage(tiers_, Placement::kNeighbours) &&
          !sequence.cache->AllocateNextPage(tiers_, Placement::kGaps)) {
-    if (EvictIdle()) continue;
+    if (EvictIdle() || DropNewestShadow()) continue;
     Sequence& victim = Victim();
     if (victim.staging) {
       SendBack(victim);
@@ -171,6 +176,7 @@ Sequence& EngineImpl::Victim() {
 // preempted.
 void EngineImpl::SendBack(Sequence& sequence) {
   sequence.staging.reset();
+  sequence.shadow.reset();
   ShareNothing(sequence);
   sequence.careful = true;
   std::erase(active_, &sequence);

@@ -38,7 +38,7 @@ class ModelTest : public testing::Test {
   }
   void Make(EngineOptions options = {}, uint64_t pool_bytes = 256 << 20) {
     options.pool_bytes = pool_bytes;
-    options.max_sequences = kRows;
+    options.max_sequences = kRows - (options.shadows.share > 0 ? options.shadows.sequences : 0);
     options.poison = true;
     auto engine = Engine::Create(*Model(), options, SystemClock());
     ASSERT_TRUE(engine.ok()) << engine.status();
@@ -242,6 +242,36 @@ TEST_F(ModelTest, TheNextTurnContinuesAsIfComputed) {
     if (bytes == 0) alone = tokens_[2];
   }
   ExpectSameText(alone, tokens_[2], 0.3f, "second turn");
+}
+
+// Of random words at INT4: small, not nothing; and the text is the same with and without.
+TEST_F(ModelTest, ShadowsMeasureTheTiersAndChangeNoText) {
+  std::vector<int32_t> without;
+  for (double share : {0.0, 1.0}) {
+    Make({.shadows = {.share = share}});
+    TierVector tiers = engine_->tiers();
+    tiers.epoch = 1;
+    for (LayerTier& layer : tiers.layers) layer.keys = layer.values = Width::kInt4;
+    ASSERT_TRUE(engine_->ApplyTiers(tiers).ok());
+    StartSequence start = Request(1, 400, 40, Width::kInt4, Width::kInt4);
+    start.plan = CachePlan();
+    start.sampling.temperature = 1;
+    Start(start);
+    while (engine_->HasWork()) Turn();
+    std::vector<int32_t> tokens;
+    for (const TokenOut& token : tokens_[1]) tokens.push_back(token.token);
+    if (share == 0) {
+      without = tokens;
+      continue;
+    }
+    EXPECT_EQ(tokens, without);
+    const ShadowStats stats = engine_->stats().shadows;
+    EXPECT_EQ(stats.rows, tokens.size() - 1);
+    EXPECT_EQ(stats.scored, 26u);  // five pages of INT4 are ¾ of what 426 tokens are, and less of any more before the sixth is full
+    const double mean = stats.kl / static_cast<double>(stats.scored);
+    EXPECT_GT(mean, 1e-5);
+    EXPECT_LT(mean, 0.1);
+  }
 }
 
 }  // namespace

@@ -48,8 +48,11 @@ PrefillCache::PrefillCache(const CacheLayout& layout, Target target, int threads
       attention_(PrefillAttention::Create(layout.shape(), target, threads)),
       eviction_(layout, target, threads) {}
 
-void PrefillCache::SetChunk(SequenceCache& sequence, PromptStaging& staging, uint32_t begin, uint32_t end) {
+void PrefillCache::SetChunk(SequenceCache& sequence, SequenceCache* shadow, PromptStaging& staging, uint32_t begin,
+                            uint32_t end) {
+  STRIA_CHECK(shadow == nullptr || sequence.shared_pages() == 0);
   sequence_ = &sequence;
+  shadow_ = shadow;
   staging_ = &staging;
   begin_ = begin;
   end_ = end;
@@ -79,8 +82,12 @@ void PrefillCache::AppendAndAttend(int layer, const AttentionRows& rows) {
   }
   if (end_ < tokens || !last_reader) return;
   const auto anchor = static_cast<int>(plan.Anchor(layer));
-  SealLayer(anchor, tokens - evicted);
-  FillRing(anchor, tokens - evicted);
+  sealed_ += uint64_t{2} * ((tokens - evicted) / kPageTokens - sequence_->shared_pages());
+  for (SequenceCache* to : {sequence_, shadow_}) {
+    if (to == nullptr) continue;
+    SealLayer(*to, anchor, tokens - evicted);
+    FillRing(*to, anchor, tokens - evicted);
+  }
 }
 
 void PrefillCache::StageShared(int layer) {
@@ -105,33 +112,32 @@ void PrefillCache::Append(const AttentionRows& rows, uint32_t index) {
                 prompt.values, prompt.head_stride);
 }
 
-void PrefillCache::SealLayer(int layer, uint32_t tokens) {
+void PrefillCache::SealLayer(SequenceCache& to, int layer, uint32_t tokens) {
   const StagedPrompt& prompt = staging_->prompt();
   const int dim = layout_.shape().head_dim;
-  const int begin = static_cast<int>(sequence_->shared_pages()), end = static_cast<int>(tokens / kPageTokens);
+  const int begin = static_cast<int>(to.shared_pages()), end = static_cast<int>(tokens / kPageTokens);
 #pragma omp parallel for num_threads(threads_) if (end - begin >= kPagesWorthATeam)
   for (int page = begin; page < end; ++page) {
     const size_t first = size_t(page) * kPageTokens * dim;
-    sequence_->SealKeyPage(target_, layer, page, {prompt.keys + first, prompt.head_stride});
-    sequence_->SealValuePage(target_, layer, page, {prompt.values + first, prompt.head_stride});
+    to.SealKeyPage(target_, layer, page, {prompt.keys + first, prompt.head_stride});
+    to.SealValuePage(target_, layer, page, {prompt.values + first, prompt.head_stride});
   }
-  sealed_ += uint64_t{2} * (end - begin);
 }
 
-void PrefillCache::FillRing(int layer, uint32_t tokens) {
+void PrefillCache::FillRing(SequenceCache& to, int layer, uint32_t tokens) {
   const AttentionShape& shape = layout_.shape();
   const StagedPrompt& prompt = staging_->prompt();
   const size_t row = size_t(shape.head_dim) * sizeof(Half);
-  Half* keys = sequence_->key_ring(layer);
-  Half* values = sequence_->value_tail(layer);
+  Half* keys = to.key_ring(layer);
+  Half* values = to.value_tail(layer);
   // Shared tokens are not what was computed, but what a page made of it: the ring begins behind them.
   const uint32_t computed = tokens - prompt.shape.shared;
   for (int head = 0; head < shape.kv_heads; ++head) {
     for (uint32_t index = tokens - std::min<uint32_t>(computed, kPageTokens); index < tokens; ++index) {
-      const size_t to = (size_t(head) * kPageTokens + index % kPageTokens) * shape.head_dim;
+      const size_t slot = (size_t(head) * kPageTokens + index % kPageTokens) * shape.head_dim;
       const size_t from = size_t(head) * prompt.head_stride + size_t(index) * shape.head_dim;
-      std::memcpy(keys + to, prompt.keys + from, row);
-      std::memcpy(values + to, prompt.values + from, row);
+      std::memcpy(keys + slot, prompt.keys + from, row);
+      std::memcpy(values + slot, prompt.values + from, row);
     }
   }
 }

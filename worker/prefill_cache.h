@@ -53,8 +53,9 @@ class PrefillCache final : public LayerCache {
  public:
   PrefillCache(const CacheLayout& layout, Target target, int threads);
 
-  // The rows of the next AppendAndAttend are tokens [begin, end) of this prompt.
-  void SetChunk(SequenceCache& sequence, PromptStaging& staging, uint32_t begin, uint32_t end);
+  // The rows of the next AppendAndAttend are tokens [begin, end) of this prompt. A shadow, where there is one, is filled too: the
+  // prompt attends in full precision, so its keys and values are the same at all widths.
+  void SetChunk(SequenceCache& sequence, SequenceCache* shadow, PromptStaging& staging, uint32_t begin, uint32_t end);
   void AppendAndAttend(int layer, const AttentionRows& rows) override;
   // Pages sealed since the last call.
   uint64_t TakeSealed() { return std::exchange(sealed_, 0); }
@@ -62,8 +63,8 @@ class PrefillCache final : public LayerCache {
  private:
   void StageShared(int layer);
   void Append(const AttentionRows& rows, uint32_t index);
-  void SealLayer(int layer, uint32_t tokens);
-  void FillRing(int layer, uint32_t tokens);
+  void SealLayer(SequenceCache& to, int layer, uint32_t tokens);
+  void FillRing(SequenceCache& to, int layer, uint32_t tokens);
 
   const CacheLayout& layout_;
   const Target target_;
@@ -71,7 +72,7 @@ class PrefillCache final : public LayerCache {
   std::unique_ptr<PrefillAttention> attention_;
   PromptEviction eviction_;
   uint64_t sealed_ = 0;
-  SequenceCache* sequence_ = nullptr;
+  SequenceCache *sequence_ = nullptr, *shadow_ = nullptr;
   PromptStaging* staging_ = nullptr;
   uint32_t begin_ = 0, end_ = 0;
 };

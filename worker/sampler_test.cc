@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "gtest/gtest.h"
+#include "worker/next_token_kl.h"
 #include "worker/vector_math.h"
 
 namespace stria {
@@ -270,6 +271,14 @@ TEST(Sampler, TopLogprobsOfALargeVocabulary) {
   std::sort(sorted.begin(), sorted.end());
   ASSERT_EQ(out.top.size(), 20u);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(out.top[i].token, sorted[i].second);
+}
+
+TEST(NextTokenKl, WorkedOut) {
+  const std::vector<float> p = {std::log(0.5f), std::log(0.25f), std::log(0.25f)};
+  const std::vector<float> q = {std::log(0.25f) + 3, std::log(0.25f) + 3,
+                                std::log(0.5f) + 3};  // logits have no zero
+  EXPECT_NEAR(NextTokenKl(p, q), 0.5 * std::log(2) - 0.25 * std::log(2), 1e-6);
+  EXPECT_NEAR(NextTokenKl(p, p), 0, 1e-7);
 }
 
 }  // namespace

@@ -56,6 +56,8 @@ struct Sequence {
   int32_t pending = -1;  // chosen, not yet fed
 
   std::unique_ptr<SequenceCache> cache;    // prefilling and running
+  bool drawn = false;                      // to be shadowed, where there is room
+  std::unique_ptr<SequenceCache> shadow;   // the same tokens at FP16; absent: it has none
   std::unique_ptr<PromptStaging> staging;  // prefilling
   PrefillUnit unit;                        // the next one
 

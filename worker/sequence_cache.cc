@@ -58,19 +58,24 @@ bool SequenceCache::AllocateNextPage(const TierVector& tiers, Placement placemen
 
 bool SequenceCache::AllocatePages(uint32_t begin, uint32_t end, uint32_t expected, const TierVector& tiers,
                                   Placement placement) {
+  // Neighbours of a first page that stays FP16 are of no use to the narrower ones behind it: places kept for them would open slabs that
+  // nothing else fills.
+  const auto neighbours = [&](uint32_t page) {
+    const uint32_t soon = expected - (page - begin);
+    return page < layout_.sink_pages() ? std::min(soon, layout_.sink_pages() - page) : soon;
+  };
   for (int i = 0; i < layout_.layers(); ++i) {
     if (!plan_.Holds(i)) continue;
     Layer& layer = layers_[i];
     // A page that an earlier, failed attempt got for this layer is still there.
     for (auto page = static_cast<uint32_t>(layer.keys.ids.size()); page < end; ++page) {
       const Width width = layout_.PageWidths(plan_, tiers, i, page).keys;
-      if (!Append(layer.keys, layout_.key_page_bytes(i, width), width, expected - (page - begin), placement))
+      if (!Append(layer.keys, layout_.key_page_bytes(i, width), width, neighbours(page), placement))
         return false;
     }
     for (auto page = static_cast<uint32_t>(layer.values.ids.size()); page < end; ++page) {
       const Width width = layout_.PageWidths(plan_, tiers, i, page).values;
-      if (!Append(layer.values, layout_.value_page_bytes(i, width), width, expected - (page - begin),
-                  placement))
+      if (!Append(layer.values, layout_.value_page_bytes(i, width), width, neighbours(page), placement))
         return false;
     }
   }
@@ -204,6 +209,18 @@ std::vector<LayerPages> SequenceCache::PageWidths() const {
     }
   }
   return all;
+}
+
+double SequenceCache::QuantisedShare() const {
+  uint64_t narrow = 0, streams = 0;
+  for (const Layer& layer : layers_) {
+    if (layer.ring == nullptr) continue;
+    for (const Stream* stream : {&layer.keys, &layer.values}) {
+      ++streams;
+      for (uint32_t page = 0; page < sealed_pages_; ++page) narrow += stream->pages[page].width != Width::kFp16;
+    }
+  }
+  return static_cast<double>(narrow * kPageTokens) / static_cast<double>(streams * (tokens_ + 1));
 }
 
 void SequenceCache::AddHeld(DemandList& list) const {

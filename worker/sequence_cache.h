@@ -88,6 +88,8 @@ class SequenceCache {
   KvUsage Usage() const;
   SequenceHeld Held() const;                   // name and phase are the caller's
   std::vector<LayerPages> PageWidths() const;  // of sealed pages
+  // Of what the next token attends to, itself included: the share that lies in pages narrower than FP16, over layers, keys and values.
+  double QuantisedShare() const;
   // Adds what this cache holds, and what it takes until it has so many tokens under these tiers.
   void AddHeld(DemandList& list) const;
   void AddGrowth(uint32_t tokens, const TierVector& tiers, DemandList& list) const;

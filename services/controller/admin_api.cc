@@ -148,6 +148,10 @@ void AddAdminRoutes(HttpServer& server, ControlLoop& loop, EventHub& events, Cac
     const auto model = request.query.find("model");
     return TiersJson(loop, model == request.query.end() ? "" : model->second);
   });
+  route("GET", "/v1/target", [&loop](const HttpRequest& request) -> absl::StatusOr<json> {
+    STRIA_ASSIGN_OR_RETURN(const uint64_t limit, QueryNumber(request, "limit", 20));
+    return TargetJson(loop, std::min(limit, kMaxListed));
+  });
   route("GET", "/v1/settings", [&loop](const HttpRequest&) {
     return json{{"revision", loop.brain().revision()}, {"settings", ToJson(loop.brain().settings())}};
   });

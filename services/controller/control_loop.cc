@@ -13,6 +13,12 @@ namespace stria {
 
 using nlohmann::json;
 
+namespace {
+
+constexpr size_t kMaxUnwritten = 1000;  // steps of loops; while the disk is full they are worth no more memory
+
+}  // namespace
+
 ControlLoop::ControlLoop(OpenedStore opened, EventHub& events, const Clock& clock, SendTiers send,
                          std::vector<Calibration> calibrations)
     : store_(std::move(opened.store)),
@@ -25,29 +31,38 @@ ControlLoop::ControlLoop(OpenedStore opened, EventHub& events, const Clock& cloc
 }
 
 void ControlLoop::OnTelemetry(std::string_view bytes) {
-  const absl::StatusOr<CanaryFrame> frame = DecodeCanaryFrame(bytes);
-  if (!frame.ok()) {
+  const absl::StatusOr<Telemetry> telemetry = DecodeTelemetry(bytes);
+  if (!telemetry.ok()) {
     ++counters_.malformed_telemetry;
-    WarnSeldom("telemetry frame refused", std::string(frame.status().message()));
+    WarnSeldom("telemetry frame refused", std::string(telemetry.status().message()));
     return;
   }
-  const FrameResult result = brain_.OnFrame(*frame, clock_.Now());
-  if (result.verdict != FrameVerdict::kAccepted) {
-    if (result.verdict != FrameVerdict::kFrozen) {
-      WarnSeldom("telemetry frame refused", absl::StrCat("worker ", frame->worker, ", number ", frame->number, ": ", std::string(Name(result.verdict))));
-    }
-    return;
-  }
-  if (frame->cost_seconds > 0 && frame->cost_seconds < 60) counters_.firing_seconds += frame->cost_seconds;
+  std::visit([this](const auto& frame) { OnFrame(frame); }, *telemetry);
+}
+
+void ControlLoop::OnFrame(const CanaryFrame& frame) {
+  const FrameResult result = brain_.OnFrame(frame, clock_.Now());
+  if (result.verdict != FrameVerdict::kAccepted) return WarnRefused(frame, result.verdict);
+  if (frame.cost_seconds > 0 && frame.cost_seconds < 60) counters_.firing_seconds += frame.cost_seconds;
   if (!events_.firings_watched()) return;
-  json firing = ToJson(*frame);
+  json firing = ToJson(frame);
   // Of a fleet that fires a thousand times a second nobody can read all averages.
-  MonotonicTime& told = smoothed_told_[frame->model];
+  MonotonicTime& told = smoothed_told_[frame.model];
   if (told == MonotonicTime{} || clock_.Now() - told >= kSmoothedEvery) {
     told = clock_.Now();
-    firing["layers"] = SmoothedJson(brain_.models().at(frame->model));
+    firing["layers"] = SmoothedJson(brain_.models().at(frame.model));
   }
   Announce("firing", std::move(firing));
+}
+
+void ControlLoop::OnFrame(const QualityFrame& frame) {
+  const FrameVerdict verdict = brain_.OnFrame(frame, clock_.Now());
+  if (verdict != FrameVerdict::kAccepted) WarnRefused(frame, verdict);
+}
+
+void ControlLoop::WarnRefused(const TelemetryHeader& frame, FrameVerdict verdict) {
+  if (verdict == FrameVerdict::kFrozen) return;
+  WarnSeldom("telemetry frame refused", absl::StrCat("worker ", frame.worker, ", number ", frame.number, ": ", std::string(Name(verdict))));
 }
 
 void ControlLoop::OnTiers(const std::string& peer, std::string_view bytes) {
@@ -134,7 +149,14 @@ void ControlLoop::Tick() {
 void ControlLoop::Save() {
   last_snapshot_ = clock_.Now();
   const std::vector<const ModelState*> unsaved = brain_.TakeUnsaved();
-  if (!unsaved.empty()) Stored(store_->SaveModels(unsaved, clock_.UnixSeconds()));
+  for (LoopStep& step : brain_.TakeLoopSteps(clock_.UnixSeconds())) {
+    if (events_.watched()) Announce("target", ToJson(step));
+    unwritten_steps_.push_back(std::move(step));
+  }
+  if (unsaved.empty() && unwritten_steps_.empty()) return;
+  if (Stored(store_->SaveModels(unsaved, unwritten_steps_, clock_.UnixSeconds())) || unwritten_steps_.size() > kMaxUnwritten) {
+    unwritten_steps_.clear();
+  }
 }
 
 absl::StatusOr<Revision> ControlLoop::ChangeSettings(const Settings& after, std::optional<uint64_t> check_revision,

@@ -69,6 +69,9 @@ class ControlLoop {
   static constexpr Duration kForgetAfter = std::chrono::minutes(5);
 
  private:
+  void OnFrame(const CanaryFrame& frame);
+  void OnFrame(const QualityFrame& frame);
+  void WarnRefused(const TelemetryHeader& frame, FrameVerdict verdict);
   bool Stored(absl::Status status);
   void Deliver();
   void AnnounceWorkers();
@@ -88,6 +91,7 @@ class ControlLoop {
   std::map<std::string, std::string> peers_;      // worker → routing id of its latest hello
   std::map<std::string, MonotonicTime> smoothed_told_;  // by model
   std::map<std::string, std::string> announced_;  // worker → state as last told to watchers
+  std::vector<LoopStep> unwritten_steps_;
   MonotonicTime last_snapshot_{}, last_warning_{}, last_sweep_{};
   uint64_t warnings_held_back_ = 0;
 };

@@ -27,8 +27,9 @@ class FakeStore final : public StateStore {
     epochs.insert(publication.vector.epoch);
     return absl::OkStatus();
   }
-  absl::Status SaveModels(std::span<const ModelState* const> models, double) override {
+  absl::Status SaveModels(std::span<const ModelState* const> models, std::span<const LoopStep> saved, double) override {
     ++snapshots;
+    if (healthy) steps.insert(steps.end(), saved.begin(), saved.end());
     return healthy ? absl::OkStatus() : absl::UnavailableError("disk full");
   }
   absl::StatusOr<std::vector<Revision>> Revisions(uint64_t, size_t) override { return revisions; }
@@ -37,10 +38,12 @@ class FakeStore final : public StateStore {
     return revisions[number - 1];
   }
   absl::StatusOr<std::vector<Flip>> Flips(size_t) override { return std::vector<Flip>{}; }
+  absl::StatusOr<std::vector<LoopStep>> LoopSteps(size_t) override { return steps; }
 
   bool healthy = true;
   std::vector<Revision> revisions;
   std::set<uint64_t> epochs;
+  std::vector<LoopStep> steps;
   int snapshots = 0;
 };
 
@@ -175,6 +178,39 @@ TEST_F(ControlLoopTest, WhatCannotBeStoredIsNeitherSentNorAcknowledged) {
   EXPECT_EQ(sent_.size(), 1u);
   EXPECT_TRUE(loop_->state_status().ok());
   EXPECT_GE(loop_->counters().state_errors, 2u);
+}
+
+TEST_F(ControlLoopTest, StepsOfTheLoopAreWrittenOnceTheDiskLets) {
+  Hello("w", "peer");
+  Settings after;
+  after.target_kl = 0.005;
+  ASSERT_TRUE(loop_->ChangeSettings(after, {}, "me", "", false).ok());
+  store_->healthy = false;
+  for (uint64_t number = 1; number <= 20; ++number) {
+    QualityFrame frame;
+    frame.worker = "w";
+    frame.incarnation = 1;
+    frame.model = "m";
+    frame.number = number;
+    frame.readings = {{512, 200, 200 * 0.02}};
+    clock_.Advance(std::chrono::seconds(2));
+    loop_->OnTelemetry(Encode(frame));
+    loop_->Tick();
+  }
+  EXPECT_TRUE(store_->steps.empty());
+  store_->healthy = true;
+  clock_.Advance(std::chrono::seconds(2));
+  loop_->Tick();
+  ASSERT_GT(store_->steps.size(), 5u);
+  EXPECT_NEAR(store_->steps[0].value, 0.022, 0.0025);
+  EXPECT_LT(store_->steps.back().value, store_->steps[1].value);
+  EXPECT_EQ(store_->revisions.size(), 1u) << "no step is a revision";
+  const auto shown = TargetJson(*loop_, 2);
+  ASSERT_TRUE(shown.ok());
+  EXPECT_EQ((*shown)["target_kl"], 0.005);
+  EXPECT_EQ((*shown)["models"][0]["measured"]["tokens"], 4000);
+  EXPECT_NEAR((*shown)["models"][0]["measured"]["kl"].get<double>(), 0.02, 1e-9);
+  EXPECT_LT((*shown)["models"][0]["value"].get<double>(), 0.022);
 }
 
 TEST_F(ControlLoopTest, AWorkerThatMovedIsFoundAtItsNewPeer) {

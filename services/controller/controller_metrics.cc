@@ -23,6 +23,7 @@ class Refresher {
     Total("state_errors", "Failed writes to the state file", loop_.counters().state_errors);
     const Settings& settings = brain.settings();
     Set("tau", "Threshold tau0 in nats", settings.tau);
+    Set("target_kl_nats", "Next-token KL that is held by moving tau or the KL budget; 0: none", settings.target_kl);
     Set("canary_rate", "Share of decode steps that fire", settings.canary_rate);
     Set("frozen", "1 while the tier vector is held", settings.frozen);
     Set("revision", "Newest change of the settings", static_cast<double>(brain.revision()));
@@ -67,8 +68,23 @@ class Refresher {
     Set("workers", help, count[static_cast<int>(SyncState::kSynced)], {{"state", "synced"}});
   }
 
+  void RefreshQuality(const QualityState& quality, const MetricLabels& labels) const {
+    const Settings in_force = InForce(quality.loop, loop_.brain().settings());
+    Set("tau_in_force", "Threshold tau0 in nats as the quality target has moved it", in_force.tau, labels);
+    Set("kl_budget_in_force", "KL budget in nats as the quality target has moved it", in_force.kl_budget, labels);
+    Total("quality_tokens", "Positions whose next-token KL was measured on shadowed requests", static_cast<double>(quality.tokens), labels);
+    if (!quality.recent.valid()) return;
+    Set("quality_kl_nats", "Next-token KL against an FP16 cache, recent mean over shadowed requests", quality.recent.mean(), labels);
+    for (const auto& [length, mean] : quality.by_length) {
+      MetricLabels all = labels;
+      all["length"] = std::to_string(length);
+      Set("quality_length_kl_nats", "The same by length of context: from this many tokens to twice as many", mean.mean(), all);
+    }
+  }
+
   void RefreshModel(const ModelState& model) const {
     const MetricLabels labels = {{"model", model.model_name}, {"fingerprint", model.model}};
+    RefreshQuality(model.quality, labels);
     Set("epoch", "Epoch of the tier vector in force", static_cast<double>(model.published.epoch), labels);
     Total("firings", "Canary firings that moved an average, since the model was first seen", model.firings, labels);
     for (uint32_t l = 0; l < model.layer_count(); ++l) {

@@ -18,7 +18,7 @@
 namespace stria {
 
 struct Event {
-  std::string name;  // "revision", "tiers", "worker", "firing"
+  std::string name;  // "revision", "tiers", "worker", "firing", "target"
   nlohmann::json data;  // with `unix_seconds`
   uint64_t revision = 0;  // the newest one at that time
 };

@@ -23,6 +23,19 @@ json ToJson(const SmoothedReadings& readings) {
   return list;
 }
 
+json ToJson(const TokenMean& mean) { return {mean.mean(), mean.weight()}; }
+
+json ToJson(const QualityState& quality) {
+  json by_length = json::array();
+  for (const auto& [length, mean] : quality.by_length) by_length.push_back({length, ToJson(mean)});
+  json loop;
+  if (quality.loop.engaged) {
+    loop = {{"log_value", quality.loop.log_value}, {"recorded", quality.loop.recorded}};
+    if (quality.loop.error.has_value()) loop["error"] = *quality.loop.error;
+  }
+  return {{"tokens", quality.tokens}, {"recent", ToJson(quality.recent)}, {"by_length", std::move(by_length)}, {"loop", std::move(loop)}};
+}
+
 json ToJson(const LayerTier& tier) {
   return {Bits(tier.keys), Bits(tier.values), Bits(tier.guard_plain), Bits(tier.guard_latent)};
 }
@@ -50,6 +63,32 @@ SmoothedReadings ReadReadings(const json& list) {
     readings[i] = Ema(value, list.at(i).at(1).get<uint64_t>());
   }
   return readings;
+}
+
+double ReadFinite(const json& value) {
+  const double number = value.get<double>();
+  Require(std::isfinite(number), "a number that is not finite");
+  return number;
+}
+
+TokenMean ReadTokenMean(const json& pair) {
+  const double mean = ReadFinite(pair.at(0)), weight = ReadFinite(pair.at(1));
+  Require(mean >= 0 && weight >= 0, "a mean or weight that is negative");
+  return {mean, weight};
+}
+
+QualityState ReadQuality(const json& object) {
+  QualityState quality;
+  quality.tokens = object.at("tokens").get<uint64_t>();
+  quality.recent = ReadTokenMean(object.at("recent"));
+  for (const json& entry : object.at("by_length")) quality.by_length[entry.at(0).get<uint32_t>()] = ReadTokenMean(entry.at(1));
+  const json& loop = object.at("loop");
+  if (loop.is_null()) return quality;
+  quality.loop.engaged = true;
+  quality.loop.log_value = ReadFinite(loop.at("log_value"));
+  quality.loop.recorded = ReadFinite(loop.at("recorded"));
+  if (loop.contains("error")) quality.loop.error = ReadFinite(loop["error"]);
+  return quality;
 }
 
 LayerState ReadLayer(const json& object) {
@@ -88,6 +127,7 @@ ModelState ReadModel(const json& object) {
   state.flips = object.at("flips").get<std::vector<uint64_t>>();
   state.firings = object.at("firings").get<uint64_t>();
   state.warmup_from = object.value("warmup_from", uint64_t{0});
+  if (object.contains("quality")) state.quality = ReadQuality(object["quality"]);
   Require(state.warmup_from <= state.firings, "a warm-up that began after the last firing");
   state.unit_epoch = object.at("unit_epoch").get<uint64_t>();
   const size_t layers = state.layer_count();
@@ -217,6 +257,10 @@ json ToJson(const Flip& flip) {
           {"from", Name(flip.from)}, {"to", Name(flip.to)}, {"first", flip.first}};
 }
 
+json ToJson(const LoopStep& step) {
+  return {{"unix_seconds", step.unix_seconds}, {"model", step.model}, {"value", step.value}, {"kl", step.kl}, {"tokens", step.tokens}};
+}
+
 json ToJson(const TierVector& vector) {
   json layers = json::array();
   for (const LayerTier& tier : vector.layers) layers.push_back(ToJson(tier));
@@ -265,6 +309,7 @@ json ToJson(const ModelState& state) {
           {"flips", state.flips},
           {"firings", state.firings},
           {"warmup_from", state.warmup_from},
+          {"quality", ToJson(state.quality)},
           {"unit_epoch", state.unit_epoch}};
 }
 

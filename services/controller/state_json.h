@@ -19,6 +19,7 @@ nlohmann::json UndoChange(nlohmann::json current, const nlohmann::json& before, 
 
 nlohmann::json ToJson(const Revision& revision);
 nlohmann::json ToJson(const Flip& flip);
+nlohmann::json ToJson(const LoopStep& step);
 nlohmann::json ToJson(const TierVector& vector);
 // `readings`: [{layer, kind, int2, int4, int8}]; a value that is not finite is null.
 nlohmann::json ToJson(const CanaryFrame& frame);

@@ -31,6 +31,11 @@ constexpr const char* kMigrations[] = {
 )sql",
     // 2: settings have more fields; an old revision goes on as Unnamed() says.
     "",
+    // 3: the quality target: settings for it, models' states hold what was measured and where the loop is, and its steps are kept.
+    R"sql(
+  CREATE TABLE loop_steps (id INTEGER PRIMARY KEY, unix_seconds REAL NOT NULL, model TEXT NOT NULL, value REAL NOT NULL,
+                           kl REAL NOT NULL, tokens INTEGER NOT NULL);
+)sql",
 };
 constexpr uint64_t kSchemaVersion = std::size(kMigrations);
 
@@ -76,10 +81,11 @@ class SqliteStore final : public StateStore {
   absl::StatusOr<ControllerState> Load() override;
   absl::Status AppendRevision(const Revision& revision) override;
   absl::Status CommitEpoch(const Publication& publication, const ModelState& after, double unix_seconds) override;
-  absl::Status SaveModels(std::span<const ModelState* const> models, double unix_seconds) override;
+  absl::Status SaveModels(std::span<const ModelState* const> models, std::span<const LoopStep> steps, double unix_seconds) override;
   absl::StatusOr<std::vector<Revision>> Revisions(uint64_t from, size_t limit) override;
   absl::StatusOr<Revision> FindRevision(uint64_t number) override;
   absl::StatusOr<std::vector<Flip>> Flips(size_t limit) override;
+  absl::StatusOr<std::vector<LoopStep>> LoopSteps(size_t limit) override;
 
  private:
   absl::StatusOr<uint64_t> Scalar(const char* sql);
@@ -189,11 +195,18 @@ absl::Status SqliteStore::CommitEpoch(const Publication& publication, const Mode
   });
 }
 
-absl::Status SqliteStore::SaveModels(std::span<const ModelState* const> models, double unix_seconds) {
-  if (models.empty()) return absl::OkStatus();
+absl::Status SqliteStore::SaveModels(std::span<const ModelState* const> models, std::span<const LoopStep> steps, double unix_seconds) {
+  if (models.empty() && steps.empty()) return absl::OkStatus();
   return db_->Transaction([&]() -> absl::Status {
     for (const ModelState* model : models) STRIA_RETURN_IF_ERROR(SaveModel(*model, unix_seconds));
-    return absl::OkStatus();
+    if (steps.empty()) return absl::OkStatus();
+    STRIA_ASSIGN_OR_RETURN(SqliteStatement insert, db_->Prepare("INSERT INTO loop_steps VALUES (NULL, ?, ?, ?, ?, ?)"));
+    for (const LoopStep& step : steps) {
+      STRIA_RETURN_IF_ERROR(
+          insert.Bind(1, step.unix_seconds).Bind(2, step.model).Bind(3, step.value).Bind(4, step.kl).Bind(5, step.tokens).Run());
+    }
+    STRIA_ASSIGN_OR_RETURN(SqliteStatement prune, db_->Prepare("DELETE FROM loop_steps WHERE id <= (SELECT max(id) FROM loop_steps) - ?"));
+    return prune.Bind(1, uint64_t{keep_rows_}).Run();
   });
 }
 
@@ -233,6 +246,18 @@ absl::StatusOr<std::vector<Flip>> SqliteStore::Flips(size_t limit) {
   }
 }
 
+absl::StatusOr<std::vector<LoopStep>> SqliteStore::LoopSteps(size_t limit) {
+  STRIA_ASSIGN_OR_RETURN(SqliteStatement query, db_->Prepare("SELECT unix_seconds, model, value, kl, tokens FROM "
+                                                             "(SELECT * FROM loop_steps ORDER BY id DESC LIMIT ?) ORDER BY id"));
+  query.Bind(1, uint64_t{limit});
+  std::vector<LoopStep> steps;
+  while (true) {
+    STRIA_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) return steps;
+    steps.push_back({query.Real(0), query.Text(1), query.Real(2), query.Real(3), query.Integer(4)});
+  }
+}
+
 absl::StatusOr<OpenedStore> Open(const std::string& path, size_t keep_rows) {
   STRIA_ASSIGN_OR_RETURN(std::unique_ptr<Sqlite> db, Sqlite::Open(path));
   auto store = std::make_unique<SqliteStore>(std::move(db), keep_rows);
@@ -242,6 +267,7 @@ absl::StatusOr<OpenedStore> Open(const std::string& path, size_t keep_rows) {
   // What the history routes will read must be readable too.
   STRIA_RETURN_IF_ERROR(store->Revisions(0, SIZE_MAX >> 1).status());
   STRIA_RETURN_IF_ERROR(store->Flips(keep_rows).status());
+  STRIA_RETURN_IF_ERROR(store->LoopSteps(keep_rows).status());
   opened.store = std::move(store);
   return opened;
 }

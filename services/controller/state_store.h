@@ -24,8 +24,8 @@ class StateStore {
   virtual absl::Status AppendRevision(const Revision& revision) = 0;
   // A new vector, its flips and the model's state with it, in one transaction.
   virtual absl::Status CommitEpoch(const Publication& publication, const ModelState& after, double unix_seconds) = 0;
-  // Evidence that may be a second old after a crash.
-  virtual absl::Status SaveModels(std::span<const ModelState* const> models, double unix_seconds) = 0;
+  // Evidence that may be a second old after a crash, and the history of the outer loops.
+  virtual absl::Status SaveModels(std::span<const ModelState* const> models, std::span<const LoopStep> steps, double unix_seconds) = 0;
 
   // The newest `limit` of those from revision number `from` on, oldest first.
   virtual absl::StatusOr<std::vector<Revision>> Revisions(uint64_t from, size_t limit) = 0;
@@ -33,6 +33,7 @@ class StateStore {
   virtual absl::StatusOr<Revision> FindRevision(uint64_t number) = 0;
   // The newest `limit`, oldest first.
   virtual absl::StatusOr<std::vector<Flip>> Flips(size_t limit) = 0;
+  virtual absl::StatusOr<std::vector<LoopStep>> LoopSteps(size_t limit) = 0;
 };
 
 struct OpenedStore {
@@ -44,7 +45,7 @@ struct OpenedStore {
 struct OpenOptions {
   // A damaged file is renamed to PATH.damaged-UNIXTIME, with its -wal and -shm, and a new one begun; otherwise it is DataLoss.
   bool put_damaged_aside = false;
-  // Flips and epochs are kept up to so many of each; revisions for ever.
+  // Flips, epochs and steps of the loops are kept up to so many of each; revisions for ever.
   size_t keep_rows = 10'000;
 };
 

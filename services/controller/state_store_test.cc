@@ -86,6 +86,10 @@ ModelState MakeModel(uint64_t epoch) {
   model.flips = {5, 0};
   model.firings = 17;
   model.unit_epoch = ModelState::kUnitPending;
+  model.quality.tokens = 12345;
+  model.quality.recent = TokenMean(0.1 + 1e-17, 1499.5);
+  model.quality.by_length = {{512, TokenMean(1.0 / 3, 2)}, {1024, TokenMean(1e-9, 20000)}};
+  model.quality.loop = {.engaged = true, .log_value = -3.9, .error = 0.125, .recorded = -3.8};
   return model;
 }
 
@@ -112,6 +116,10 @@ TEST_F(StateStoreTest, KeepsEverythingExactly) {
   EXPECT_EQ(model.flips, expected.flips);
   EXPECT_EQ(model.firings, 17u);
   EXPECT_EQ(model.unit_epoch, ModelState::kUnitPending);
+  EXPECT_EQ(model.quality.tokens, 12345u);
+  EXPECT_EQ(model.quality.recent, expected.quality.recent);
+  EXPECT_EQ(model.quality.by_length, expected.quality.by_length);
+  EXPECT_EQ(model.quality.loop, expected.quality.loop);
   EXPECT_EQ(*opened.store->Revisions(2, 10), std::vector<Revision>{MakeRevision(2)});
   EXPECT_EQ(opened.store->Revisions(0, 10)->size(), 2u);
   EXPECT_EQ(*opened.store->Revisions(0, 1), std::vector<Revision>{MakeRevision(2)}) << "the newest";
@@ -138,6 +146,16 @@ TEST_F(StateStoreTest, BoundsItsHistory) {
   EXPECT_EQ(flips->front().epoch, 16u);
   EXPECT_EQ(flips->back().epoch, 20u);
   EXPECT_EQ(opened.store->Load()->max_epoch, 20u);
+}
+
+TEST_F(StateStoreTest, KeepsTheNewestStepsOfTheLoops) {
+  OpenedStore opened = Open(/*keep_rows=*/3);
+  std::vector<LoopStep> steps;
+  for (uint64_t i = 1; i <= 5; ++i) steps.push_back({1e9 + static_cast<double>(i), "m", 0.022 / static_cast<double>(i), 0.1 + 1e-17, 100 * i});
+  ASSERT_TRUE(opened.store->SaveModels({}, std::span(steps).first(2), 0).ok());
+  ASSERT_TRUE(opened.store->SaveModels({}, std::span(steps).subspan(2), 0).ok());
+  EXPECT_EQ(*opened.store->LoopSteps(10), std::vector<LoopStep>(steps.begin() + 2, steps.end()));
+  EXPECT_EQ(*opened.store->LoopSteps(1), std::vector<LoopStep>{steps[4]}) << "the newest";
 }
 
 TEST_F(StateStoreTest, TwoControllersCannotShareAFile) {
@@ -282,7 +300,7 @@ absl::Status TakeStep(StateStore& store, int step) {
     default: {
       const ModelState model = MakeModel(2);
       const ModelState* const list[] = {&model};
-      return store.SaveModels(list, 0);
+      return store.SaveModels(list, std::vector<LoopStep>{{.unix_seconds = 1, .model = "m", .value = 0.02, .kl = 0.001, .tokens = 300}}, 0);
     }
   }
 }
@@ -395,6 +413,8 @@ void ExpectVersion1Content(OpenedStore& opened) {
   EXPECT_EQ(model.published, expected.published);
   EXPECT_EQ(model.ranks, expected.ranks);
   EXPECT_EQ(model.warmup_from, 0u);
+  EXPECT_EQ(model.quality.tokens, 0u);
+  EXPECT_FALSE(model.quality.loop.engaged);
   EXPECT_EQ(model.flips, MakeModel(41).flips);
   EXPECT_EQ(*opened.store->Flips(10), MakePublication(41).flips);
   EXPECT_EQ(opened.store->FindRevision(1)->why, MakeRevision(1).why);

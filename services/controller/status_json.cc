@@ -34,9 +34,20 @@ json AverageBits(const TierVector& vector) {
   return {{"keys", keys / layers}, {"values", values / layers}};
 }
 
+// What shadowed requests measured lately; null before the first.
+json MeasuredJson(const QualityState& quality) {
+  if (!quality.recent.valid()) return nullptr;
+  json by_length = json::array();
+  for (const auto& [length, mean] : quality.by_length) {
+    by_length.push_back({{"length", length}, {"kl", mean.mean()}, {"weight_tokens", mean.weight()}});
+  }
+  return {{"kl", quality.recent.mean()}, {"tokens", quality.tokens}, {"by_length", std::move(by_length)}};
+}
+
 json ModelJson(const ControlLoop& loop, const ModelState& model) {
   uint64_t flips = 0;
   for (const uint64_t count : model.flips) flips += count;
+  const Settings in_force = InForce(model.quality.loop, loop.brain().settings());
   return {{"model", model.model},
           {"model_name", model.model_name},
           {"active", model.active},
@@ -48,6 +59,9 @@ json ModelJson(const ControlLoop& loop, const ModelState& model) {
           {"calibrated", loop.brain().CalibrationOf(model) != nullptr},
           {"last_firing_seconds_ago", NullOr(model.fired, Seconds(loop.Now() - model.last_firing))},
           {"flips", flips},
+          {"tau", in_force.tau},
+          {"kl_budget", in_force.kl_budget},
+          {"measured", MeasuredJson(model.quality)},
           {"average_bits", AverageBits(model.published)}};
 }
 
@@ -158,6 +172,35 @@ json SnapshotJson(const ControlLoop& loop) {
           {"settings", ToJson(loop.brain().settings())},
           {"status", StatusJson(loop)},
           {"tiers", std::move(tiers)}};
+}
+
+absl::StatusOr<json> TargetJson(ControlLoop& loop, size_t limit) {
+  const Settings& settings = loop.brain().settings();
+  const bool budget = settings.policy == PolicyKind::kBudget;
+  json models = json::array();
+  for (const auto& [fingerprint, model] : loop.brain().models()) {
+    const QualityLoop& outer = model.quality.loop;
+    const int bound = AtBound(outer, settings);
+    models.push_back({{"model", model.model},
+                      {"model_name", model.model_name},
+                      {"active", model.active},
+                      {"measured", MeasuredJson(model.quality)},
+                      {"value", PinnedValue(InForce(outer, settings))},
+                      {"moving", settings.target_kl > 0 && outer.engaged},
+                      {"at_bound", bound == 0 ? json(nullptr) : json(bound < 0 ? "low" : "high")},
+                      {"average_bits", AverageBits(model.published)}});
+  }
+  STRIA_ASSIGN_OR_RETURN(const std::vector<LoopStep> past, loop.store().LoopSteps(limit));
+  json steps = json::array();
+  for (const LoopStep& step : past) steps.push_back(ToJson(step));
+  return json{{"revision", loop.brain().revision()},
+              {"target_kl", NullOr(settings.target_kl > 0, settings.target_kl)},
+              {"moves", budget ? "kl_budget" : "tau"},
+              {"pinned", PinnedValue(settings)},
+              {"lowest", PinnedValue(settings) / settings.target_range},
+              {"highest", PinnedValue(settings) * settings.target_range},
+              {"models", std::move(models)},
+              {"steps", std::move(steps)}};
 }
 
 json PlanJson(const ControlLoop& loop, const Settings& after) {

@@ -24,6 +24,10 @@ nlohmann::json SmoothedJson(const ModelState& model);
 // All that a page or a recording begins with: status, every model's tiers, the settings.
 nlohmann::json SnapshotJson(const ControlLoop& loop);
 
+// GET /v1/target: what is asked for, and for each model what was measured, where τ (under `budget` the KL budget) is, and the newest
+// `limit` steps of the loops.
+absl::StatusOr<nlohmann::json> TargetJson(ControlLoop& loop, size_t limit);
+
 // What other settings would do at once: {"models": [{model, model_name, average_bits: {before, after}, layers: [those whose width changes]}]}.
 nlohmann::json PlanJson(const ControlLoop& loop, const Settings& after);
 

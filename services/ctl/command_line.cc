@@ -91,6 +91,7 @@ void CommandLine::AddSettings() {
   GetAndSet(*tau, "tau");
   Leaf(*tau, "plan", "what another threshold would do", [this](Commands& c) { return c.Plan({"tau=" + value_}, ""); })
       ->add_option("VALUE", value_, "a number")->required();
+  AddTarget();
   GetAndSet(*Group(*Group(app_, "canary", "the canary's settings"), "rate", "share of decode steps that fire"), "canary_rate");
   CLI::App* settings = Group(app_, "settings", "every setting by its name");
   Leaf(*settings, "show", "all of them", [](Commands& c) { return c.ShowSettings(); });
@@ -99,6 +100,19 @@ void CommandLine::AddSettings() {
   CLI::App* set = Changing(*settings, "set", "change one", [this](Commands& c) { return c.Change({{name_, ParseValue(value_)}}, change_); });
   set->add_option("NAME", name_, "as 'settings show' lists it")->required()->type_name(SettingNames());
   set->add_option("VALUE", value_, "a number, a fraction like 1/64, true, false or a name")->required();
+}
+
+void CommandLine::AddTarget() {
+  CLI::App* target = app_.add_subcommand("target", "the next-token KL that tau, or the KL budget, is moved to hold; alone: show");
+  target->require_subcommand(0, 1);
+  target->callback([this, target] {
+    if (target->get_subcommands().empty()) action_ = [](Commands& c) { return c.Target(); };
+  });
+  Leaf(*target, "show", "measured KL, tokens scored, what is in force, the loop's newest steps", [](Commands& c) { return c.Target(); });
+  Changing(*target, "set", "ask for a quality; tau starts from where it is pinned", [this](Commands& c) { return c.SetTarget(value_, change_); })
+      ->add_option("TARGET", value_, "as kl=NATS")->required()->type_name("kl=NATS");
+  Changing(*target, "off", "ask for none; tau goes back to where it is pinned", [this](Commands& c) { return c.TargetOff(keep_, change_); })
+      ->add_flag("--keep", keep_, "pin what the target has found, so that nothing moves");
 }
 
 void CommandLine::AddChanging() {

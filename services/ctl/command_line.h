@@ -44,6 +44,7 @@ class CommandLine {
   void GetAndSet(CLI::App& parent, const std::string& setting);
   void AddReading();
   void AddSettings();
+  void AddTarget();
   void AddChanging();
   void AddRecord();
   void AddTexts();
@@ -57,7 +58,7 @@ class CommandLine {
   std::vector<uint32_t> layers_;
   std::optional<uint64_t> from_, to_, revision_;
   uint64_t limit_ = 1000;
-  bool firings_ = false, record_ = false;
+  bool firings_ = false, record_ = false, keep_ = false;
   Action action_;
   Text text_;
 };

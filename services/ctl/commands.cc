@@ -1,5 +1,6 @@
 #include "services/ctl/commands.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iostream>
@@ -99,6 +100,32 @@ int Commands::Status() {
 
 int Commands::Tiers(const std::string& model) {
   return Show(client_.Get(model.empty() ? "/v1/tiers" : "/v1/tiers?model=" + PercentEncode(model)), &RenderTiers);
+}
+
+int Commands::Target() { return Show(client_.Get("/v1/target"), &RenderTarget); }
+
+int Commands::SetTarget(const std::string& wanted, const ChangeFlags& flags) {
+  constexpr std::string_view kName = "kl=";
+  const json value = ParseValue(wanted.substr(std::min(wanted.size(), kName.size())));
+  if (!wanted.starts_with(kName) || !value.is_number() || value.get<double>() <= 0) {
+    return Fail({kExitUsage, absl::StrCat("'", wanted, "' is not kl=NATS with a number above 0")});
+  }
+  return Change({{"target_kl", value}}, flags);
+}
+
+int Commands::TargetOff(bool keep, const ChangeFlags& flags) {
+  json settings = {{"target_kl", 0}};
+  if (!keep) return Change(std::move(settings), flags);
+  const Result<json> answer = client_.Get("/v1/target?limit=0");
+  if (const auto* failure = std::get_if<Failure>(&answer)) return Fail(*failure);
+  const json& target = std::get<json>(answer);
+  std::vector<json> moving;
+  for (const json& model : target.value("models", json::array())) {
+    if (model.value("moving", false)) moving.push_back(model);
+  }
+  if (moving.size() > 1) return Fail({kExitUsage, absl::StrCat("--keep: the target moves ", moving.size(), " models; pin a value with 'tau set' instead")});
+  if (!moving.empty()) settings[target.value("moves", "tau")] = moving[0]["value"];
+  return Change(std::move(settings), flags);
 }
 
 int Commands::ShowSettings() { return Show(client_.Get("/v1/settings"), &RenderSettings); }

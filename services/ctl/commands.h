@@ -34,6 +34,11 @@ class Commands {
 
   int Status();
   int Tiers(const std::string& model);
+  int Target();
+  // `wanted` as NAME=VALUE; the only name is kl.
+  int SetTarget(const std::string& wanted, const ChangeFlags& flags);
+  // With `keep` what the loop has found is pinned in the same revision, so that nothing moves.
+  int TargetOff(bool keep, const ChangeFlags& flags);
   int ShowSettings();
   int GetSetting(const std::string& name);  // table: the bare value
   int Export();                             // table: YAML, as Apply() reads it

@@ -77,6 +77,12 @@ void Collect(const json& before, const json& after, const std::string& prefix, j
   }
 }
 
+// What shadowed requests measured of a model, as a cell: "-" before the first token.
+std::string MeasuredKl(const json& model) {
+  const json measured = model.value("measured", json());
+  return measured.is_object() ? Field(measured, "kl") : "-";
+}
+
 std::string Arrow(const json& change) {
   const std::string from = Field(change, "from"), to = Field(change, "to");
   return from == to ? from : from + " -> " + to;
@@ -107,11 +113,12 @@ std::string RenderStatus(const json& status, bool colour) {
   for (const char* trouble : {"damage", "error"}) {
     if (Field(file, trouble) != "-") absl::StrAppend(&text, "state file: ", Field(file, trouble), "\n");
   }
-  Table models({"MODEL", "EPOCH", "LAYERS", "KEY BITS", "VALUE BITS", "FIRINGS", "LAST FIRING", "FLIPS"});
+  Table models({"MODEL", "EPOCH", "LAYERS", "KEY BITS", "VALUE BITS", "FIRINGS", "LAST FIRING", "FLIPS", "TAU", "MEASURED KL"});
   const json model_list = status.value("models", json::array());
   for (const json& model : model_list) {
     models.Add({ShortName(model), Field(model, "epoch"), Field(model, "layer_count"), Bits(model, "keys"), Bits(model, "values"),
-                Field(model, "firings"), Ago(model, "last_firing_seconds_ago"), Field(model, "flips")});
+                Field(model, "firings"), Ago(model, "last_firing_seconds_ago"), Field(model, "flips"), Field(model, "tau"),
+                MeasuredKl(model)});
   }
   if (!model_list.empty()) absl::StrAppend(&text, "\n", models.Text(colour));
   const json workers = status.value("workers", json::array());
@@ -137,6 +144,38 @@ std::string RenderTiers(const json& tiers, bool colour) {
   return absl::StrCat(ShortName(tiers), ": epoch ", Field(tiers, "epoch"), ", tau ", Field(tiers, "tau"), ", ",
                       Field(tiers, "firings"), " firings, mean bits ", Bits(tiers, "keys"), " keys, ", Bits(tiers, "values"),
                       " values", tiers.value("frozen", false) ? ", FROZEN" : "", "\n", table.Text(colour), "(<: under tau)\n");
+}
+
+std::string RenderTarget(const json& target, bool colour) {
+  const std::string moves = Field(target, "moves");
+  std::string text = Field(target, "target_kl") == "-"
+                         ? absl::StrCat("no target; ", moves, " stays at ", Field(target, "pinned"), "\n")
+                         : absl::StrCat("target: next-token KL of ", Field(target, "target_kl"), " nats at most; ", moves, " is moved from ", Field(target, "pinned"),
+                                        " within ", Field(target, "lowest"), " to ", Field(target, "highest"), "\n");
+  Table models({"MODEL", "MEASURED KL", "TOKENS", "IN FORCE", "KEY BITS", "VALUE BITS", ""});
+  Table lengths({"MODEL", "LENGTH FROM", "MEASURED KL"});
+  bool measured_any = false;
+  for (const json& model : target.value("models", json::array())) {
+    const json measured = model.value("measured", json());
+    const std::string bound = Field(model, "at_bound");
+    models.Add({ShortName(model), MeasuredKl(model), measured.is_object() ? Field(measured, "tokens") : "0", Field(model, "value"),
+                Bits(model, "keys"), Bits(model, "values"),
+                bound == "-" ? "" : bound == "low" ? "as low as it may go" : "as high as it may go"});
+    if (!measured.is_object()) continue;
+    for (const json& length : measured.value("by_length", json::array())) {
+      measured_any = true;
+      lengths.Add({ShortName(model), Field(length, "length"), Field(length, "kl")});
+    }
+  }
+  absl::StrAppend(&text, "\n", models.Text(colour));
+  if (measured_any) absl::StrAppend(&text, "\n", lengths.Text(colour));
+  const json steps = target.value("steps", json::array());
+  if (steps.empty()) return text;
+  Table history({"TIME", "MODEL", "VALUE", "MEASURED KL", "TOKENS"});
+  for (const json& step : steps) {
+    history.Add({TimeText(step), Field(step, "model").substr(0, 12), Field(step, "value"), Field(step, "kl"), Field(step, "tokens")});
+  }
+  return absl::StrCat(text, "\n", history.Text(colour));
 }
 
 std::string RenderSettings(const json& answer, bool colour) {
@@ -222,6 +261,10 @@ std::string RenderEvent(const std::string& name, const json& data) {
       absl::StrAppend(&text, " layer ", Field(flip, "layer"), " ", Field(flip, "from"), "->", Field(flip, "to"));
     }
     return flips.empty() ? text + " no layer changed" : text;
+  }
+  if (name == "target") {
+    return absl::StrCat("target moved ", Field(data, "model").substr(0, 12), " to ", Field(data, "value"), ": measured KL ", Field(data, "kl"), " after ",
+                        Field(data, "tokens"), " tokens");
   }
   if (name == "firing") {
     return absl::StrCat("firing ", Field(data, "number"), " of ", Field(data, "worker"), ": ", Field(data, "sequences"),

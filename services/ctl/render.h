@@ -9,6 +9,7 @@ namespace stria {
 
 std::string RenderStatus(const nlohmann::json& status, bool colour);
 std::string RenderTiers(const nlohmann::json& tiers, bool colour);
+std::string RenderTarget(const nlohmann::json& target, bool colour);
 std::string RenderSettings(const nlohmann::json& settings, bool colour);
 std::string RenderHistory(const nlohmann::json& history, bool colour);
 std::string RenderFlips(const nlohmann::json& flips, bool colour);

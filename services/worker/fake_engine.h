@@ -53,6 +53,7 @@ class FakeEngine final : public Engine {
     }
     ++stats_.steps;
     if (fire) result.canary.emplace();
+    if (measure) result.quality.emplace();
     return result;
   }
 
@@ -82,7 +83,7 @@ class FakeEngine final : public Engine {
   uint64_t staging_bytes_per_token() const override { return 0; }
 
   int starts = 0, applied = 0;
-  bool fire = false;
+  bool fire = false, measure = false;
 
  private:
   TierVector tiers_;

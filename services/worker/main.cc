@@ -44,7 +44,7 @@ struct Flags {
   double grace_seconds = 30, drain_seconds = 30;
   std::string prefix_cache = "on";
   uint64_t prefix_cache_bytes = 0;
-  EngineOptions engine;
+  EngineOptions engine{.shadows = {.share = 1.0 / 64}};
   CurveFlags curve;
 };
 
@@ -71,7 +71,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--sink-pages", flags.engine.sink_pages, "first pages of every sequence that stay FP16")->check(CLI::Range(0, 1024));
   app.add_option("--prefix-cache", flags.prefix_cache, "pages of equal prompts are shared")->check(CLI::IsMember({"on", "off"}));
   AddBytesOption(app, "--prefix-cache-bytes", &flags.prefix_cache_bytes, "of the pool that shared prompts may keep; 0: all that nobody needs");
-  app.add_option("--canary-seed", flags.engine.canary_seed, "decides which decode steps fire");
+  app.add_option("--canary-seed", flags.engine.canary_seed, "decides which decode steps fire, and which requests are shadowed");
+  app.add_option("--shadow-share", flags.engine.shadows.share,
+                 "of the requests of mode auto: these keep an FP16 cache beside their own, to measure what tiers cost; 0: none")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--shadow-sequences", flags.engine.shadows.sequences, "shadowed at once")->check(CLI::Range(1, 4096));
+  AddBytesOption(app, "--shadow-bytes", &flags.engine.shadows.bytes, "of the pool that shadows may hold; 0: an eighth. They give way to whoever needs it");
   app.add_option("--grace-seconds", flags.grace_seconds, "of the scheduler's silence before its sequences are dropped")
       ->check(CLI::Range(3.0, 86400.0));  // it speaks once a second
   app.add_option("--drain-seconds", flags.drain_seconds, "on SIGTERM: what running sequences are given to end")
@@ -169,7 +174,7 @@ absl::Status Serve(Flags flags, const std::string& config_json, const Logger& lo
   TransformerOptions transformer_options;
   transformer_options.weights = flags.weights == "bf16" ? TransformerOptions::Weights::kBf16 : TransformerOptions::Weights::kInt8;
   transformer_options.threads = flags.engine.threads;
-  transformer_options.max_decode_rows = static_cast<int>(flags.engine.max_sequences);
+  transformer_options.max_decode_rows = static_cast<int>(MostDecodeRows(flags.engine));
   transformer_options.max_prompt_rows = static_cast<int>(flags.engine.prefill_chunk);
   STRIA_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> transformer, Transformer::Create(*checkpoint, transformer_options));
   STRIA_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(*transformer, flags.engine, clock));

@@ -203,7 +203,7 @@ void SequenceLink::SendStatus() {
   status.scheduler = scheduler_;
   status.pool_bytes = stats.pool_bytes;
   status.used_bytes = stats.used_bytes;
-  status.idle_bytes = stats.idle_bytes;
+  status.idle_bytes = stats.idle_bytes + stats.shadows.bytes;
   status.shared_bytes = stats.shared_bytes;
   status.staging_bytes = stats.staging_bytes;
   status.running = stats.running;

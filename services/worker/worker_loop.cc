@@ -25,6 +25,7 @@ bool WorkerLoop::RunOnce() {
     TurnResult turn = parts_.engine.Turn();
     parts_.sequences.Publish(std::move(turn.outputs));
     if (turn.canary) parts_.telemetry.Publish(*std::move(turn.canary));
+    if (turn.quality) parts_.telemetry.Publish(*std::move(turn.quality));
   }
   parts_.metrics.AfterTurn(work);
   LogNotes();

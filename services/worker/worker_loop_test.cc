@@ -136,15 +136,20 @@ TEST(TelemetryLink, NumbersGoOnWhenAFrameIsLost) {
   TelemetryLink link(kIdentity, channel);
   for (int i = 0; i < 3; ++i) {
     channel.connected = i != 1;
-    link.Publish({});
+    if (i < 2) link.Publish(CanaryFrame());
+    if (i == 2) link.Publish(QualityFrame());  // kinds share the numbers
   }
   std::vector<uint64_t> numbers;
   for (const std::string& frame : channel.sent) {
-    const auto decoded = DecodeCanaryFrame(frame);
+    const auto decoded = DecodeTelemetry(frame);
     ASSERT_TRUE(decoded.ok()) << decoded.status();
-    EXPECT_EQ(decoded->worker, "w");
-    EXPECT_EQ(decoded->model, "model");
-    numbers.push_back(decoded->number);
+    std::visit(
+        [&](const auto& said) {
+          EXPECT_EQ(said.worker, "w");
+          EXPECT_EQ(said.model, "model");
+          numbers.push_back(said.number);
+        },
+        *decoded);
   }
   EXPECT_EQ(numbers, (std::vector<uint64_t>{1, 3}));
   EXPECT_EQ(link.unsent(), 1u);
@@ -203,12 +208,14 @@ TEST_F(WorkerLoopTest, TiersComeBetweenTwoSteps) {
   EXPECT_EQ(std::get<StepOutputs>(*decoded).outputs.at(0).epoch, 2u);  // applied before this step, not in it
 }
 
-TEST_F(WorkerLoopTest, FiringsArePublished) {
-  engine_.fire = true;
+TEST_F(WorkerLoopTest, FiringsAndMeasuredQualityArePublished) {
+  engine_.fire = engine_.measure = true;
   loop_->RunOnce();
   StartSequenceOf(3);
   for (int i = 0; i < 5; ++i) loop_->RunOnce();
-  EXPECT_EQ(telemetry_channel_.sent.size(), 3u);
+  ASSERT_EQ(telemetry_channel_.sent.size(), 6u);
+  EXPECT_TRUE(std::holds_alternative<CanaryFrame>(*DecodeTelemetry(telemetry_channel_.sent.front())));
+  EXPECT_TRUE(std::holds_alternative<QualityFrame>(*DecodeTelemetry(telemetry_channel_.sent.back())));
 }
 
 TEST_F(WorkerLoopTest, SleepsWithoutWorkAndDrains) {

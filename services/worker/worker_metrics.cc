@@ -30,6 +30,8 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics, const WorkerIdentity& identity, c
       frozen_(metrics.Gauge("stria_worker_tiers_frozen", "1 while the vector is held and the canary is off.")),
       canary_rate_(metrics.Gauge("stria_worker_canary_rate", "Share of decode steps that fire the canary.")),
       unacknowledged_(metrics.Gauge("stria_worker_unacknowledged_tokens", "Tokens kept until the scheduler acknowledges them.")),
+      shadow_bytes_(metrics.Gauge("stria_worker_shadow_bytes", "Bytes of the pool that shadows hold; free on demand.")),
+      shadow_sequences_(metrics.Gauge("stria_worker_shadow_sequences", "Sequences shadowed now.")),
       steps_(metrics.Counter("stria_worker_steps_total", "Decode steps.")),
       prompt_tokens_(metrics.Counter("stria_worker_tokens_total", "Tokens computed.", {{"kind", "prompt"}})),
       decode_tokens_(metrics.Counter("stria_worker_tokens_total", "Tokens computed.", {{"kind", "decode"}})),
@@ -44,8 +46,8 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics, const WorkerIdentity& identity, c
       prefix_hits_(metrics.Counter("stria_worker_prefix_hits_total", "Prompts that shared pages.")),
       prefix_tokens_(metrics.Counter("stria_worker_prefix_hit_tokens_total", "Prompt tokens not computed because their pages were there.")),
       prefix_evictions_(metrics.Counter("stria_worker_prefix_evictions_total", "Entries evicted for want of memory.")),
-      frames_(metrics.Counter("stria_worker_telemetry_frames_total", "Canary frames published.")),
-      unsent_frames_(metrics.Counter("stria_worker_telemetry_unsent_total", "Canary frames that the socket refused.")),
+      frames_(metrics.Counter("stria_worker_telemetry_frames_total", "Telemetry frames published.")),
+      unsent_frames_(metrics.Counter("stria_worker_telemetry_unsent_total", "Telemetry frames that the socket refused.")),
       starts_(metrics.Counter("stria_worker_commands_total", "Commands taken.", {{"kind", "start"}})),
       cancels_(metrics.Counter("stria_worker_commands_total", "Commands taken.", {{"kind", "cancel"}})),
       duplicates_(metrics.Counter("stria_worker_duplicate_commands_total", "Commands that had been taken before.")),
@@ -55,6 +57,11 @@ WorkerMetrics::WorkerMetrics(Metrics& metrics, const WorkerIdentity& identity, c
       refused_tiers_(metrics.Counter("stria_worker_refused_frames_total", "Malformed or foreign frames.", {{"socket", "tiers"}})),
       stale_tiers_(metrics.Counter("stria_worker_stale_tier_vectors_total", "Tier vectors older than the one in force.")),
       applied_tiers_(metrics.Counter("stria_worker_tier_vectors_applied_total", "Tier vectors put in force.")),
+      shadow_rows_(metrics.Counter("stria_worker_shadow_rows_total", "Decode rows computed over FP16 shadow caches.")),
+      shadow_scored_(metrics.Counter("stria_worker_shadow_scored_tokens_total", "Positions whose next-token KL was measured.")),
+      shadow_kl_(metrics.Counter("stria_worker_shadow_kl_nats_total", "Sum of the next-token KL of these positions.")),
+      shadows_begun_(metrics.Counter("stria_worker_shadows_total", "Sequences that were shadowed.")),
+      shadows_dropped_(metrics.Counter("stria_worker_shadows_dropped_total", "Shadows dropped for want of memory before their sequences ended.")),
       step_seconds_(metrics.Histogram("stria_worker_step_seconds", "Time of one decode step of the whole batch.",
                                       ExponentialBuckets(0.0005, 2, 14))) {
   constexpr const char* kHelp = "Pages in use.";
@@ -104,6 +111,13 @@ void WorkerMetrics::Refresh(const EngineStats& stats) {
   AdvanceTo(sealed_, static_cast<double>(stats.pages_sealed));
   AdvanceTo(preemptions_, static_cast<double>(stats.preemptions));
   AdvanceTo(evicted_tokens_, static_cast<double>(stats.evicted_tokens));
+  shadow_bytes_.Set(static_cast<double>(stats.shadows.bytes));
+  shadow_sequences_.Set(stats.shadows.sequences);
+  AdvanceTo(shadow_rows_, static_cast<double>(stats.shadows.rows));
+  AdvanceTo(shadow_scored_, static_cast<double>(stats.shadows.scored));
+  AdvanceTo(shadow_kl_, stats.shadows.kl);
+  AdvanceTo(shadows_begun_, static_cast<double>(stats.shadows.begun));
+  AdvanceTo(shadows_dropped_, static_cast<double>(stats.shadows.dropped));
   AdvanceTo(frames_, static_cast<double>(telemetry_.published()));
   AdvanceTo(unsent_frames_, static_cast<double>(telemetry_.unsent()));
   const SequenceLinkStats& link = sequences_.stats();

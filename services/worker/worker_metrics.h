@@ -34,12 +34,12 @@ class WorkerMetrics {
   const Clock& clock_;
 
   prometheus::Gauge &pool_bytes_, &used_bytes_, &idle_bytes_, &shared_bytes_, &prefix_bytes_, &prefix_entries_, &staging_bytes_,
-      &running_, &prefilling_, &epoch_, &frozen_, &canary_rate_, &unacknowledged_;
+      &running_, &prefilling_, &epoch_, &frozen_, &canary_rate_, &unacknowledged_, &shadow_bytes_, &shadow_sequences_;
   prometheus::Gauge* pages_[4];  // by width
   prometheus::Counter &steps_, &prompt_tokens_, &decode_tokens_, &prefill_seconds_, &decode_seconds_, &canary_seconds_, &firings_,
       &sealed_, &preemptions_, &evicted_tokens_, &prefix_lookups_, &prefix_hits_, &prefix_tokens_, &prefix_evictions_, &frames_,
       &unsent_frames_, &starts_, &cancels_, &duplicates_, &resends_, &dropped_, &refused_commands_,
-      &refused_tiers_, &stale_tiers_, &applied_tiers_;
+      &refused_tiers_, &stale_tiers_, &applied_tiers_, &shadow_rows_, &shadow_scored_, &shadow_kl_, &shadows_begun_, &shadows_dropped_;
   prometheus::Histogram& step_seconds_;
   std::vector<prometheus::Gauge*> key_bits_, value_bits_;  // per layer
 

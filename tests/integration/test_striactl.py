@@ -68,6 +68,23 @@ def test_tau_get_set_plan(stack):
     assert 'tau = "much"' in refused(stack, 2, "tau", "set", "much")
 
 
+def test_target(stack):
+    assert "no target; tau stays at 0.022" in stack.striactl("target").stdout
+    assert stack.striactl("target", "show").stdout == stack.striactl("target").stdout
+    assert "would be revision" in stack.striactl("target", "set", "kl=0.005", "--dry-run").stdout
+    assert settings(stack)["target_kl"] == 0
+    stack.striactl("target", "set", "kl=0.005", "--reason", "what we promised")
+    assert newest(stack)["changed"] == ["target_kl"] and settings(stack)["target_kl"] == 0.005
+    shown = json.loads(stack.striactl("target", "-o", "json").stdout)
+    assert (shown["target_kl"], shown["moves"], shown["pinned"]) == (0.005, "tau", 0.022)
+    assert shown["lowest"] < 0.022 < shown["highest"] and len(shown["models"]) == 1
+    assert yaml.safe_load(stack.striactl("target", "-o", "yaml").stdout)["target_kl"] == 0.005
+    stack.striactl("target", "off", "--keep")
+    assert settings(stack)["target_kl"] == 0 and settings(stack)["tau"] == 0.022, "nothing was measured, nothing moved"
+    for bad in ("0.005", "kl=much", "kl=0", "kl=-1", "kl", "ppl=3"):
+        assert bad in refused(stack, 2, "target", "set", "--", bad)
+
+
 def test_canary_rate(stack):
     stack.striactl("canary", "rate", "set", "1/32")
     assert stack.striactl("canary", "rate", "get").stdout == "0.03125\n"
@@ -220,7 +237,7 @@ def test_every_command_has_a_test():
     """The tree that completion knows is the tree that main() parses."""
     script = subprocess.run([STRIACTL, "completion", "bash"], capture_output=True, text=True, check=True).stdout
     commands = re.search(r'"striactl:0"\) COMPREPLY=\(\$\(compgen -W "([^"]*)"', script).group(1).split()
-    assert set(commands) == {"status", "tiers", "tau", "canary", "settings", "pin", "unpin", "freeze", "thaw", "recommend", "export", "apply", "plan",
+    assert set(commands) == {"status", "tiers", "tau", "target", "canary", "settings", "pin", "unpin", "freeze", "thaw", "recommend", "export", "apply", "plan",
                              "diff", "history", "undo", "flips", "watch", "completion", "man", "keys"}
 
 
@@ -229,6 +246,8 @@ COMPLETIONS = [
     ("striactl ", {"status", "tau", "recommend"}, {"get", "--output"}),
     ("striactl ta", {"tau"}, {"tiers"}),
     ("striactl tau ", {"get", "set", "plan"}, {"status"}),
+    ("striactl target ", {"show", "set", "off"}, {"get"}),
+    ("striactl target off --", {"--keep", "--reason"}, {"--limit"}),
     ("striactl -o json canary ", {"rate"}, {"get"}),
     ("striactl canary rate s", {"set"}, {"get"}),
     ("striactl -o ", {"table", "json", "yaml"}, {"status"}),
@@ -267,7 +286,7 @@ def test_completion_in_a_real_shell(shell, tmp_path):
 def test_the_manual_has_every_command():
     manual = subprocess.run([STRIACTL, "man"], capture_output=True, text=True, check=True).stdout
     plain = manual.replace("\\-", "-")
-    for command in ("status", "tau plan VALUE", "canary rate set VALUE", "settings set NAME VALUE", "pin LAYER KEYS", "recommend on", "apply", "undo",
+    for command in ("status", "tau plan VALUE", "canary rate set VALUE", "target set TARGET", "target off", "settings set NAME VALUE", "pin LAYER KEYS", "recommend on", "apply", "undo",
                     "diff", "watch", "completion SHELL"):
         assert f".SS {command}" in plain, command
     for option in ("--reason", "--check-rev", "--token-file", "--dry-run"):
