@@ -41,6 +41,8 @@ REQUESTS = [
     ("get", "/v1/history/{revision}", "/v1/history/one", None, 400),
     ("get", "/v1/flips", "/v1/flips", None, 200),
     ("get", "/v1/flips", "/v1/flips?limit=x", None, 400),
+    ("get", "/v1/target", "/v1/target", None, 200),
+    ("get", "/v1/target", "/v1/target?limit=x", None, 400),
     ("get", "/v1/cache", "/v1/cache?worker={worker}", None, 200),
     ("get", "/v1/cache", "/v1/cache?worker={worker}&sequence=1", None, 200),
     ("get", "/v1/cache", "/v1/cache?worker=none", None, 404),

@@ -34,7 +34,7 @@ def test_a_target_moves_tau_and_outlives_a_restart(make_stack):
 
     serve(client, stack.model, range(10, 14))
     measured = wait_for("a measured KL", lambda: target(stack)["models"][0]["measured"])
-    assert measured["tokens"] > 0 and measured["kl"] > 0.01
+    assert measured["tokens"] > 0 and measured["kl"] > 0.004, "twice the target below"
     assert [entry["length"] for entry in measured["by_length"]] == sorted({entry["length"] for entry in measured["by_length"]})
     shown = target(stack)
     assert shown["target_kl"] is None and shown["models"][0]["value"] == 0.3 and not shown["models"][0]["moving"]
