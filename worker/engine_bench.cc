@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct Options {
   std::string model;
   std::vector<std::string> decode, memory;  // batch x context x width
   std::vector<int> prefill;
-  int steps = 48, threads = 2, firings = 16;
+  int steps = 48, threads = 2, firings = 16, churn = 0;
   uint64_t pool_mib = 1024;
   bool bf16 = false;
 };
@@ -110,10 +111,34 @@ class Bench {
     engine_.Turn();
   }
 
+  // `count` sequences of many lengths and widths come and, at random, go; a few stay until DropChurned. What starts in
+  // between finds its pages where others have left gaps.
+  absl::Status Churn(int count) {
+    constexpr size_t kLive = 12;
+    for (int i = 0; i < count; ++i) {
+      const auto draw = [&](uint64_t what, uint64_t below) { return static_cast<uint64_t>(Uniform(2, what, i) * below); };
+      STRIA_RETURN_IF_ERROR(Start(64 + static_cast<int>(draw(0, 1024)), 1000, kAllWidths[draw(1, std::size(kAllWidths))]));
+      churned_.push_back({id_, 0});
+      Prefill();
+      Steps(static_cast<int>(draw(2, 64)));
+      if (churned_.size() < kLive) continue;
+      const size_t victim = draw(3, churned_.size());
+      engine_.Cancel(churned_[victim]);
+      churned_.erase(churned_.begin() + static_cast<ptrdiff_t>(victim));
+    }
+    return absl::OkStatus();
+  }
+  void DropChurned() {
+    for (const SequenceName& name : churned_) engine_.Cancel(name);
+    churned_.clear();
+    engine_.Turn();
+  }
+
  private:
   Engine& engine_;
   const ModelConfig& model_;
   uint64_t id_ = 0;
+  std::vector<SequenceName> churned_;
 };
 
 absl::Status Run(Options options) {
@@ -157,10 +182,12 @@ absl::Status Run(Options options) {
   }
   for (const std::string& text : options.decode) {
     STRIA_ASSIGN_OR_RETURN(const Case c, ParseCase(text));
+    STRIA_RETURN_IF_ERROR(bench.Churn(options.churn));
     for (int i = 0; i < c.batch; ++i)
       STRIA_RETURN_IF_ERROR(
           bench.Start(c.context, options.steps + options.firings + 2 * kWarmUp + 1000, Width(c.bits)));
     const double prefill = bench.Prefill();
+    bench.DropChurned();
     bench.Steps(kWarmUp);
     const std::vector<double> steps = bench.Steps(options.steps);
     std::vector<double> canary;
@@ -206,6 +233,7 @@ int main(int argc, char** argv) {
   app.add_option("--memory", options.memory, "cases whose resident memory is measured");
   app.add_option("--steps", options.steps, "decode steps timed in each case")->capture_default_str();
   app.add_option("--firings", options.firings, "canary firings timed in each case")->capture_default_str();
+  app.add_option("--churn", options.churn, "sequences that come and go before each decode case")->capture_default_str();
   app.add_option("--threads", options.threads, "OpenMP threads")->capture_default_str();
   app.add_option("--pool-mib", options.pool_mib, "cache pool")->capture_default_str();
   app.add_flag("--bf16", options.bf16, "bf16 weights in decode rows, not int8");

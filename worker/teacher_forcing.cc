@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "kernels/attention/decode_attention.h"
 #include "worker/cache_layout.h"
 #include "worker/canary_probe.h"
 #include "worker/decode_cache.h"
@@ -15,6 +16,35 @@
 
 namespace stria {
 namespace {
+
+// A decode step in which some rows attend by the reference.
+class ReferenceRows final : public LayerCache {
+ public:
+  ReferenceRows(DecodeCache& decode, const AttentionShape& shape, int threads)
+      : decode_(decode), shape_(shape), threads_(threads) {}
+
+  // `exact` [batch]: which rows. Both outlive the step.
+  void Begin(std::span<SequenceCache* const> batch, const std::vector<char>& exact) {
+    batch_ = batch;
+    exact_ = &exact;
+  }
+
+  void AppendAndAttend(int layer, const AttentionRows& rows) override {
+    decode_.AppendAndAttend(layer, rows);
+    const size_t width = size_t(shape_.heads) * shape_.head_dim;
+#pragma omp parallel for num_threads(threads_) schedule(dynamic)
+    for (size_t i = 0; i < batch_.size(); ++i) {
+      if ((*exact_)[i]) DecodeAttentionReference(shape_, batch_[i]->View(layer, 1), rows.q + i * width, rows.out + i * width);
+    }
+  }
+
+ private:
+  DecodeCache& decode_;
+  const AttentionShape shape_;
+  const int threads_;
+  std::span<SequenceCache* const> batch_;
+  const std::vector<char>* exact_ = nullptr;
+};
 
 // Some texts, each under every variant: rows [texts, variants].
 class Group {
@@ -28,6 +58,7 @@ class Group {
         layouts_(layouts),
         pool_(pool),
         decode_(layouts[0], options.target, options.threads, options.max_rows),
+        reference_rows_(decode_, layouts[0].shape(), options.threads),
         canary_(options.canary),
         canary_from_(options.canary_from),
         probe_(layouts[0], options.target, options.threads, /*seed=*/0, SystemClock()),
@@ -56,6 +87,7 @@ class Group {
             const LogitsSink& sink) {
     std::vector<int32_t> tokens, positions;
     std::vector<SequenceCache*> batch;
+    std::vector<char> exact;
     std::vector<size_t> live;
     for (size_t i = 0; i < texts.size(); ++i) {
       // The probe reads the batch's first row, so texts take turns in front.
@@ -67,6 +99,7 @@ class Group {
         STRIA_CHECK(cache->AllocateNextPage(tiers, Placement::kNeighbours) ||
                     cache->AllocateNextPage(tiers, Placement::kGaps));
         batch.push_back(cache);
+        exact.push_back(variants_[variant].exact_attention);
         tokens.push_back(texts[text][position]);
         positions.push_back(static_cast<int32_t>(position));
       }
@@ -74,9 +107,10 @@ class Group {
     const bool fires = canary_ && position >= canary_from_ &&
                        probe_.Arm(std::span<SequenceCache* const>(batch).first(1), position);
     decode_.Begin(batch, fires ? &probe_ : nullptr);
+    reference_rows_.Begin(batch, exact);
     transformer_.Embed(tokens, residual_.data());
     for (int layer = 0; layer < model_.layers; ++layer)
-      transformer_.Layer(layer, RowRole::kDecode, positions, residual_.data(), decode_);
+      transformer_.Layer(layer, RowRole::kDecode, positions, residual_.data(), reference_rows_);
     decode_.End();
     if (fires) canary_(first_text + live[0], static_cast<uint32_t>(position), probe_.Read(tiers));
     transformer_.Head(RowRole::kDecode, static_cast<int>(batch.size()), residual_.data(), logits_.data());
@@ -94,6 +128,7 @@ class Group {
   PagePool& pool_;
   PageCounts counts_;
   DecodeCache decode_;
+  ReferenceRows reference_rows_;
   const CanarySink& canary_;
   const uint32_t canary_from_;
   CanaryProbe probe_;

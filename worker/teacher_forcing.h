@@ -21,6 +21,7 @@ struct CacheVariant {
   std::string name;
   CachePlan plan;
   uint32_t sink_pages = 1;
+  bool exact_attention = false;  // by the reference in double (kernels/attention), slow: what the fast paths are compared with
 };
 
 // logits [variants, vocab] after tokens [0, position] of a text: they predict token position + 1. Positions

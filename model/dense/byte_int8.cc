@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -34,6 +35,15 @@ constexpr Kernels KernelsFor(Target target) {
   return {&portable::QuantizeGroups, &portable::RunByteDigits, &portable::RunByteGroups};
 }
 
+// A packed matrix. They are kept in the order of packing, which is that of use: at the end of one the next is prefetched.
+struct Packed {
+  std::span<const uint8_t> weights;
+  int panels;
+
+  // The panels of one of `parts` threads.
+  int FirstPanel(int64_t part, int64_t parts) const { return static_cast<int>(panels * part / parts); }
+};
+
 // Rows as bytes, for the widest input so far.
 struct Scratch {
   Scratch(const DenseOptions& options, const Kernels& kernels) : options(options), kernels(kernels) {}
@@ -58,14 +68,17 @@ struct Scratch {
 
 class ByteInt8Layer final : public DenseLayer {
  public:
-  ByteInt8Layer(const float* weights, int out, int in, Scratch* scratch, HugePageArena& arena)
+  ByteInt8Layer(const float* weights, int out, int in, Scratch* scratch, HugePageArena& arena, std::deque<Packed>& packed)
       : out_(out),
         in_(in),
         padded_in_(RoundUp(in, kByteInputs)),
         panels_(RoundUp(out, kBytePanelOutputs) / kBytePanelOutputs),
         scratch_(scratch),
         weights_(arena.Take<uint8_t>(panels_ * BytePanelBytes(padded_in_))),
-        channel_scales_(arena.Take<float>(static_cast<size_t>(panels_) * kBytePanelOutputs)) {
+        channel_scales_(arena.Take<float>(static_cast<size_t>(panels_) * kBytePanelOutputs)),
+        packed_(packed),
+        place_(packed.size()) {
+    packed.push_back({weights_, panels_});
     STRIA_CHECK(in <= kMostInputs);
 #pragma omp parallel for num_threads(scratch->options.threads) schedule(static)
     for (int panel = 0; panel < panels_; ++panel) PackPanel(weights, panel);
@@ -109,7 +122,7 @@ class ByteInt8Layer final : public DenseLayer {
     if (!team) {
       for (int row = 0; row < rows; ++row) quantize(row);
     }
-    const ByteArgs args = {.rows = rows,
+    ByteArgs args = {.rows = rows,
                            .in = padded_in_,
                            .out = out_,
                            .weights = weights_.data(),
@@ -118,14 +131,18 @@ class ByteInt8Layer final : public DenseLayer {
                            .x_scales = s.scales.data(),
                            .offsets = s.offsets.data(),
                            .y = y};
-#pragma omp parallel num_threads(s.options.threads)
+#pragma omp parallel num_threads(s.options.threads) firstprivate(args)
     {
       if (team) {
 #pragma omp for schedule(static)
         for (int row = 0; row < rows; ++row) quantize(row);
       }
-      const int64_t part = omp_get_thread_num(), parts = omp_get_num_threads();
-      run(args, static_cast<int>(panels_ * part / parts), static_cast<int>(panels_ * (part + 1) / parts));
+      const int part = omp_get_thread_num(), parts = omp_get_num_threads();
+      const Packed& next = packed_[(place_ + 1) % packed_.size()];
+      const size_t next_panel_bytes = next.weights.size() / next.panels;
+      args.next = next.weights.data() + next.FirstPanel(part, parts) * next_panel_bytes;
+      args.next_bytes = (next.FirstPanel(part + 1, parts) - next.FirstPanel(part, parts)) * next_panel_bytes;
+      run(args, packed_[place_].FirstPanel(part, parts), packed_[place_].FirstPanel(part + 1, parts));
     }
   }
 
@@ -146,6 +163,8 @@ class ByteInt8Layer final : public DenseLayer {
   Scratch* const scratch_;
   std::span<uint8_t> weights_;
   std::span<float> channel_scales_;
+  const std::deque<Packed>& packed_;
+  const size_t place_;  // in packed_
 };
 
 class ByteInt8Backend final : public DenseBackend {
@@ -157,7 +176,7 @@ class ByteInt8Backend final : public DenseBackend {
 
   std::unique_ptr<DenseLayer> Pack(const float* weights, int out, int in) override {
     scratch_.Reserve(RoundUp(in, kByteInputs));
-    return std::make_unique<ByteInt8Layer>(weights, out, in, &scratch_, arena_);
+    return std::make_unique<ByteInt8Layer>(weights, out, in, &scratch_, arena_, packed_);
   }
   void Prepare(int max_rows) override { STRIA_CHECK(max_rows <= scratch_.options.max_rows); }
   bool runs_prompts() const override { return scratch_.options.max_prompt_rows > 0; }
@@ -167,6 +186,7 @@ class ByteInt8Backend final : public DenseBackend {
  private:
   Scratch scratch_;
   HugePageArena arena_;
+  std::deque<Packed> packed_;
 };
 
 }  // namespace

@@ -36,9 +36,16 @@ void StoreRow(const ByteArgs& a, int row, int panel, const float (&values)[kCoun
               sizeof(float) * std::min(kCount, a.out - first));
 }
 
-// kTilePanels panels for kRows rows. Meanwhile the panels [ahead, ahead_end) are prefetched.
+// What is prefetched while a tile is worked on: panels' worth of memory from each of these places on.
+template <int kTilePanels>
+struct Ahead {
+  const uint8_t* panels[kTilePanels];
+  int count = 0;
+};
+
+// kTilePanels panels for kRows rows.
 template <int kRows, int kTilePanels>
-void DigitTile(const ByteArgs& a, int panel, int row, int ahead, int ahead_end) {
+void DigitTile(const ByteArgs& a, int panel, int row, const Ahead<kTilePanels>& ahead) {
   constexpr int kVectors = kTilePanels * kRowVectors;
   const size_t panel_bytes = BytePanelBytes(a.in);
   const uint8_t* weights = a.weights + panel * panel_bytes;
@@ -50,7 +57,7 @@ void DigitTile(const ByteArgs& a, int panel, int row, int ahead, int ahead_end) 
     for (int v = 0; v < kVectors; ++v) sums[r][v] = SetWord(a.offsets[2 * row + r]);
   }
   for (int i = 0; i < a.in; i += 4) {
-    for (int p = ahead; p < ahead_end; ++p) Prefetch(a.weights + p * panel_bytes + i / 4 * kStep);
+    for (int p = 0; p < ahead.count; ++p) Prefetch(ahead.panels[p] + i / 4 * kStep);
     AddStep<2 * kRows, kVectors>(weights + i / 4 * kStep, panel_bytes, x + i, a.in, sums);
   }
 #pragma GCC unroll 8
@@ -123,13 +130,18 @@ void ForRows(int begin, int end, Tile tile) {
 
 template <int kTilePanels>
 void DigitPanels(const ByteArgs& a, int panel, int end) {
-  // Each tile of rows prefetches its share of the panels that come next.
+  // Each tile of rows prefetches its share of what comes next.
+  const size_t panel_bytes = BytePanelBytes(a.in);
   const int tiles = (a.rows + kDigitRows - 1) / kDigitRows, share = (kTilePanels + tiles - 1) / tiles;
-  const int ahead_end = std::min(end, panel + 2 * kTilePanels);
-  int ahead = panel + kTilePanels;
+  int next = panel + kTilePanels;
   ForRows<kDigitRows>(0, a.rows, [&]<int kRows>(int row) {
-    DigitTile<kRows, kTilePanels>(a, panel, row, ahead, std::min(ahead + share, ahead_end));
-    ahead += share;
+    Ahead<kTilePanels> ahead;
+    for (int i = 0; i < share && next < panel + 2 * kTilePanels; ++i, ++next) {
+      const size_t beyond = next < end ? 0 : (next - end) * panel_bytes;
+      if (next >= end && beyond + panel_bytes > a.next_bytes) break;
+      ahead.panels[ahead.count++] = next < end ? a.weights + next * panel_bytes : a.next + beyond;
+    }
+    DigitTile<kRows, kTilePanels>(a, panel, row, ahead);
   });
 }
 

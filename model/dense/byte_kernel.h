@@ -25,6 +25,8 @@ struct ByteArgs {
   const float* x_scales = nullptr;        // digits: [rows]; groups: [rows, in / kByteGroup]
   const int32_t* offsets = nullptr;       // digits: [rows, 2]; groups: [rows, in / kByteGroup]
   float* y = nullptr;                     // [rows, out]
+  const uint8_t* next = nullptr;          // what the caller reads after these panels, prefetched near their end
+  size_t next_bytes = 0;
 };
 
 constexpr size_t BytePanelBytes(int in) { return size_t{1} * in * kBytePanelOutputs; }
