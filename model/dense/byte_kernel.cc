@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/dense/quantize.h"
+
 namespace stria::STRIA_SIMD {
 namespace {
 
@@ -70,8 +72,7 @@ void DigitTile(const ByteArgs& a, int panel, int row, const Ahead<kTilePanels>& 
     }
     const float* scales = a.channel_scales + panel * kBytePanelOutputs;
     float values[kVectors * kLanes];
-    for (int o = 0; o < kVectors * kLanes; ++o)
-      values[o] = static_cast<float>(256.0 * high[o] + low[o]) * (a.x_scales[row + r] * scales[o]);
+    for (int o = 0; o < kVectors * kLanes; ++o) values[o] = JoinDigits(high[o], low[o], a.x_scales[row + r] * scales[o]);
     StoreRow(a, row + r, panel, values);
   }
 }

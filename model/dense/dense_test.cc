@@ -120,7 +120,7 @@ TEST(Quantize, DigitsJoinExactlyBeyondFloatAndInt) {
   const int32_t hi[] = {24'774'144, -1, 3}, lo[] = {-5, 7, -768};
   const float scales[] = {1, 2, 4};
   float y[3];
-  JoinDigits(hi, lo, 0.5f, scales, 3, y);
+  for (int i = 0; i < 3; ++i) y[i] = JoinDigits(hi[i], lo[i], 0.5f * scales[i]);
   EXPECT_EQ(y[0], static_cast<float>(256.0 * 24'774'144 - 5) * 0.5f);
   EXPECT_EQ(y[1], -249.0f);
   EXPECT_EQ(y[2], 0.0f);

@@ -38,19 +38,12 @@ float Quantize(const float* HWY_RESTRICT x, int n, int limit, T* HWY_RESTRICT q)
 float QuantizeRowImpl(const float* x, int n, int16_t* q) { return Quantize(x, n, kActivationMax, q); }
 float QuantizeChannelImpl(const float* w, int n, int8_t* q) { return Quantize(w, n, 127, q); }
 
-// Plain loops, compiled for each instruction set.
+// A plain loop, compiled for each instruction set.
 void SplitDigitsImpl(const int16_t* HWY_RESTRICT q, int n, int8_t* HWY_RESTRICT hi, int8_t* HWY_RESTRICT lo) {
   for (int i = 0; i < n; ++i) {
     const int16_t high = static_cast<int16_t>((q[i] + 128) >> 8);
     hi[i] = static_cast<int8_t>(high);
     lo[i] = static_cast<int8_t>(q[i] - high * 256);
-  }
-}
-
-void JoinDigitsImpl(const int32_t* HWY_RESTRICT hi, const int32_t* HWY_RESTRICT lo, float row_scale,
-                    const float* HWY_RESTRICT channel_scales, int n, float* HWY_RESTRICT y) {
-  for (int i = 0; i < n; ++i) {
-    y[i] = static_cast<float>(256.0 * hi[i] + lo[i]) * (row_scale * channel_scales[i]);
   }
 }
 
@@ -62,9 +55,7 @@ namespace stria {
 
 HWY_EXPORT(QuantizeRowImpl);
 HWY_EXPORT(QuantizeChannelImpl);
-
 HWY_EXPORT(SplitDigitsImpl);
-HWY_EXPORT(JoinDigitsImpl);
 
 float QuantizeRow(const float* x, int n, int16_t* q) {
   return HWY_DYNAMIC_DISPATCH(QuantizeRowImpl)(x, n, q);
@@ -72,11 +63,6 @@ float QuantizeRow(const float* x, int n, int16_t* q) {
 
 void SplitDigits(const int16_t* q, int n, int8_t* hi, int8_t* lo) {
   HWY_DYNAMIC_DISPATCH(SplitDigitsImpl)(q, n, hi, lo);
-}
-
-void JoinDigits(const int32_t* hi, const int32_t* lo, float row_scale, const float* channel_scales, int n,
-                float* y) {
-  HWY_DYNAMIC_DISPATCH(JoinDigitsImpl)(hi, lo, row_scale, channel_scales, n, y);
 }
 
 float QuantizeChannel(const float* w, int n, int8_t* q) {

@@ -20,9 +20,10 @@ float QuantizeRow(const float* x, int n, int16_t* q);
 // hi[i] in [-127, 127] and lo[i] in [-128, 127] with 256·hi + lo = q.
 void SplitDigits(const int16_t* q, int n, int8_t* hi, int8_t* lo);
 
-// y[i] = (256·hi[i] + lo[i]) · row_scale · channel_scales[i]: exact integers, rounded to float once before
-// the scales.
-void JoinDigits(const int32_t* hi, const int32_t* lo, float row_scale, const float* channel_scales, int n,
-                float* y);
+// (256·hi + lo) · scale of two digits' sums: exact integers, rounded to float once before the scale. Always inlined, because
+// kernels call it that are compiled for one instruction set each.
+[[gnu::always_inline]] inline float JoinDigits(int32_t hi, int32_t lo, float scale) {
+  return static_cast<float>(256.0 * hi + lo) * scale;
+}
 
 }  // namespace stria
